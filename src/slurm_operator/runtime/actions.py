@@ -1,0 +1,262 @@
+"""The writes to Kubernetes that a plan may hold.
+
+Each treats as done what is already as wanted (deleting what is gone), keeps the server's answer in the store so that
+the next look sees it, and leaves every other refusal to the executor.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from slurm_operator.kube.apply import Applier
+from slurm_operator.kube.client import Client, JsonPatch
+from slurm_operator.kube.errors import Conflict, Forbidden, NotFound
+from slurm_operator.kube.events import Recorder
+from slurm_operator.kube.resource import Manifest, Object, Resource, T
+from slurm_operator.kube.store import Store
+from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.plan import Done, Urgency
+
+_NAMESPACE_ENDS = "because it is being terminated"
+
+
+class Kube:
+    """What actions need of Kubernetes: a client, and the stores that shall see our own writes at once."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        stores: dict[Resource[Any], Store[Any]],
+        *,
+        manager: str,
+        clock: Clock | None = None,
+    ) -> None:
+        self.client = client
+        self.recorder = recorder
+        self.applier = Applier(client, manager, clock)
+        self.status_manager = f"{manager}-status"
+        self._stores = stores
+
+    def store(self, resource: Resource[T]) -> Store[T]:
+        """The store of a kind; for a kind that is not followed, one that remembers our own writes alone."""
+        found: Store[T] = self._stores.setdefault(resource, Store())
+        return found
+
+    def saw(self, resource: Resource[T], obj: T) -> None:
+        self.store(resource).upsert(obj)
+
+
+class HasKube(Protocol):
+    @property
+    def kube(self) -> Kube: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Make the object so; nothing is sent when it is. Refuses an object that is not ours."""
+
+    resource: Resource[Any]
+    manifest: Manifest
+    urgency: Urgency = Urgency.NORMAL
+    lane: str = ""
+
+    def __str__(self) -> str:
+        return f"apply {_wanted(self.resource, self.manifest)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"action": str(self), "manifest": without_secrets(self.manifest)}
+
+    async def run(self, hands: HasKube) -> Done:
+        kube = hands.kube
+        outcome = await kube.applier.apply(self.resource, self.manifest, kube.store(self.resource))
+        return Done(outcome.wrote, outcome.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """POST, for what must never be overwritten: when our view was stale the server answers AlreadyExists.
+
+    Creations of one kind share a lane: a quota or an admission rule that refuses one refuses all.
+    """
+
+    resource: Resource[Any]
+    manifest: Manifest
+    urgency: Urgency = Urgency.NORMAL
+
+    @property
+    def lane(self) -> str:
+        return f"create {self.resource.kind}"
+
+    def __str__(self) -> str:
+        return f"create {_wanted(self.resource, self.manifest)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"action": str(self), "manifest": without_secrets(self.manifest)}
+
+    async def run(self, hands: HasKube) -> Done:
+        try:
+            created = await hands.kube.client.create(self.resource, self.manifest)
+        except Forbidden as refusal:
+            if _NAMESPACE_ENDS in refusal.message:
+                return Done(wrote=False)  # nothing more can be made there, and nothing more is wanted there
+            raise
+        hands.kube.saw(self.resource, created)
+        return Done()
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """Change some fields of an object that exists; one that is gone needs no change."""
+
+    resource: Resource[Any]
+    namespace: str
+    name: str
+    patch: Manifest | JsonPatch
+    kind: Literal["merge", "json"] = "merge"
+    subresource: str = ""
+    urgency: Urgency = Urgency.NORMAL
+    lane: str = ""
+
+    def __str__(self) -> str:
+        part = f"{self.subresource} of " if self.subresource else ""
+        return f"patch {part}{_address(self.resource, self.namespace, self.name)}"
+
+    def describe(self) -> dict[str, Any]:
+        shown = without_secrets({"kind": self.resource.kind, "patch": self.patch})
+        return {"action": str(self), "patch": shown["patch"]}
+
+    async def run(self, hands: HasKube) -> Done:
+        try:
+            patched = await hands.kube.client.patch(
+                self.resource,
+                self.name,
+                self.patch,
+                self.namespace or None,
+                kind=self.kind,
+                subresource=self.subresource,
+            )
+        except NotFound:
+            return Done(wrote=False)
+        hands.kube.saw(self.resource, patched)
+        return Done()
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete exactly this object: one of the same name made meanwhile is not touched."""
+
+    resource: Resource[Any]
+    namespace: str
+    name: str
+    uid: str
+    grace_seconds: int | None = None
+    propagation: Literal["", "Background", "Foreground", "Orphan"] = ""
+    urgency: Urgency = Urgency.NORMAL
+    lane: str = ""
+
+    def __str__(self) -> str:
+        return f"delete {_address(self.resource, self.namespace, self.name)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"action": str(self), "uid": self.uid}
+
+    async def run(self, hands: HasKube) -> Done:
+        try:
+            await hands.kube.client.delete(
+                self.resource,
+                self.name,
+                self.namespace or None,
+                uid=self.uid,
+                grace_seconds=self.grace_seconds,
+                propagation=self.propagation,
+            )
+        except (NotFound, Conflict):
+            return Done(wrote=False)  # gone, or replaced by another: either way this one is no more
+        return Done()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyStatus:
+    """Say in the object's status what was seen. `manifest` holds its address and the status alone.
+
+    Reports have a field manager of their own, so that conditions of others stay theirs.
+    """
+
+    resource: Resource[Any]
+    manifest: Manifest
+    urgency: Urgency = Urgency.STATUS
+    lane: str = ""
+
+    def __str__(self) -> str:
+        return f"report on {_wanted(self.resource, self.manifest)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"action": str(self), "status": self.manifest.get("status", {})}
+
+    async def run(self, hands: HasKube) -> Done:
+        kube = hands.kube
+        try:
+            reported = await kube.client.apply(
+                self.resource, self.manifest, manager=kube.status_manager, subresource="status"
+            )
+        except NotFound:
+            return Done(wrote=False)
+        kube.saw(self.resource, reported)
+        return Done()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvent:
+    """An event for people, where `kubectl describe` shows it."""
+
+    resource: Resource[Any]
+    about: Object = field(repr=False)
+    reason: str
+    note: str
+    type: Literal["Normal", "Warning"] = "Normal"
+    urgency: Urgency = Urgency.STATUS
+    lane: str = ""
+
+    def __str__(self) -> str:
+        meta = self.about.metadata
+        return f"tell {_address(self.resource, meta.namespace, meta.name)}: {self.reason}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"action": str(self), "type": self.type, "note": self.note}
+
+    async def run(self, hands: HasKube) -> Done:
+        hands.kube.recorder.record(self.resource, self.about, self.reason, self.note, type=self.type)
+        return Done()
+
+
+def without_secrets(manifest: Manifest) -> Manifest:
+    """A Secret's values replaced by their digests: still comparable, no longer secret."""
+    if manifest.get("kind") != "Secret":
+        return manifest
+    hidden: Manifest = _digests(manifest)
+    return hidden
+
+
+def _digests(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: {name: _digest(content) for name, content in item.items()}
+        if key in ("data", "stringData") and isinstance(item, dict)
+        else _digests(item)
+        for key, item in value.items()
+    }
+
+
+def _digest(content: object) -> str:
+    return f"sha256:{hashlib.sha256(str(content).encode()).hexdigest()[:12]}"
+
+
+def _wanted(resource: Resource[Any], manifest: Manifest) -> str:
+    meta = manifest["metadata"]
+    return _address(resource, meta.get("namespace", ""), meta.get("name") or meta.get("generateName", ""))
+
+
+def _address(resource: Resource[Any], namespace: str, name: str) -> str:
+    return f"{resource.kind} {namespace}/{name}" if namespace else f"{resource.kind} {name}"

@@ -1,0 +1,115 @@
+"""From what should exist to actions: apply it, delete what is ours and no longer wanted, report."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
+
+from slurm_operator.api import names
+from slurm_operator.api.common import Status
+from slurm_operator.api.meta import ObjectMeta
+from slurm_operator.kube.indexes import BY_OWNER
+from slurm_operator.kube.kinds import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    SECRETS,
+    SERVICES,
+    STATEFUL_SETS,
+)
+from slurm_operator.kube.model import Partial
+from slurm_operator.kube.resource import Manifest, Object, Resource
+from slurm_operator.runtime.actions import Apply, ApplyStatus, Delete, HasKube, Patch, RecordEvent
+from slurm_operator.runtime.caches import Caches
+from slurm_operator.runtime.conditions import Verdict, flipped, stated
+from slurm_operator.runtime.plan import Action, InOrder
+
+SERVICE_MONITORS = Resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", Partial)
+
+CHILD_KINDS: tuple[Resource[Any], ...] = (
+    SERVICES,
+    CONFIG_MAPS,
+    SECRETS,
+    STATEFUL_SETS,
+    DEPLOYMENTS,
+    POD_DISRUPTION_BUDGETS,
+    SERVICE_MONITORS,
+)
+_BY_KIND = {resource.kind: resource for resource in CHILD_KINDS}
+FOLLOWED: tuple[Resource[Any], ...] = CHILD_KINDS[:-1]
+"""Those that every cluster knows."""
+
+KubeAction = Action[HasKube]
+Children = tuple[tuple[Resource[Any], Any], ...]
+
+
+class Reported(Protocol):
+    """One of our kinds, as far as reporting on it goes."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+    @property
+    def status(self) -> Status: ...
+
+
+R = TypeVar("R", bound=Reported)
+
+
+def delete(resource: Resource[Any], obj: Object, propagation: Literal["", "Orphan"] = "") -> Delete:
+    """Delete exactly the object that was seen; its own children too, unless they are to be orphans."""
+    return Delete(resource, obj.metadata.namespace, obj.metadata.name, obj.metadata.uid, propagation=propagation)
+
+
+def patch(resource: Resource[Any], obj: Object, change: Manifest) -> Patch:
+    """Change exactly the object that was seen, not a successor of the same name."""
+    meta = {**change.get("metadata", {}), "uid": obj.metadata.uid}
+    return Patch(resource, obj.metadata.namespace, obj.metadata.name, {**change, "metadata": meta})
+
+
+def applied(objects: Iterable[Manifest]) -> Iterator[KubeAction]:
+    for manifest in objects:
+        yield Apply(_BY_KIND[manifest["kind"]], manifest)
+
+
+def kept(resource: Resource[R], obj: R, children: Children, objects: Sequence[Manifest]) -> Iterator[KubeAction]:
+    """Apply what the object wants to exist, and tell of what is new."""
+    existing = {(kind.kind, child.metadata.name) for kind, child in children}
+    for action, manifest in zip(applied(objects), objects, strict=True):
+        kind, name = manifest["kind"], manifest["metadata"]["name"]
+        if (kind, name) in existing:
+            yield action
+        else:
+            yield InOrder((action, RecordEvent(resource, obj, names.EVENT_CREATE_SUCCEEDED, f"created {kind} {name}")))
+
+
+def owned(caches: Caches, uid: str) -> Children:
+    """The children that exist, found by their owner."""
+    followed = [kind for kind in CHILD_KINDS if kind in caches.followed]
+    return tuple((kind, child) for kind in followed for child in caches.store(kind).by_index(BY_OWNER, uid))
+
+
+def unwanted(children: Children, objects: Sequence[Manifest]) -> Iterator[KubeAction]:
+    """Children that the resource no longer asks for."""
+    wanted = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in objects}
+    for resource, child in children:
+        if (resource.kind, child.metadata.name) not in wanted and not child.metadata.terminating:
+            yield delete(resource, child)
+
+
+def reported(
+    resource: Resource[R], obj: R, verdicts: Sequence[Verdict], now: float, **fields: Any
+) -> Iterator[KubeAction]:
+    """The status if it would change, and an event for each condition that flips for the better or the worse."""
+    meta, before = obj.metadata, obj.status.conditions
+    conditions = stated(verdicts, before, meta.generation, now)
+    status = {**fields, "observedGeneration": meta.generation, "conditions": conditions}
+    if msgspec.convert(status, type(obj.status)) != obj.status:
+        frame = {"apiVersion": resource.api_version, "kind": resource.kind}
+        yield ApplyStatus(
+            resource, {**frame, "metadata": {"name": meta.name, "namespace": meta.namespace}, "status": status}
+        )
+    for verdict in flipped(verdicts, before):
+        if verdict.type == names.CONDITION_DEGRADED and verdict.status == "True":
+            yield RecordEvent(resource, obj, verdict.reason, verdict.message, "Warning")
+        elif verdict.type == names.CONDITION_READY and verdict.status == "True":
+            yield RecordEvent(resource, obj, verdict.reason, verdict.message)

@@ -1,0 +1,105 @@
+"""Conditions of our kinds: Ready, Progressing, Degraded and a few more, in the form that `kubectl wait` reads."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slurm_operator.api import names
+from slurm_operator.api.common import Condition
+from slurm_operator.kube.kinds import Deployment, StatefulSet
+from slurm_operator.runtime.times import rfc3339
+from slurm_operator.runtime.trouble import Trouble
+
+LONGEST_MESSAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One condition before it is known since when it holds."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str
+
+    @classmethod
+    def of(cls, kind: str, holds: bool, reason: str, message: str) -> "Verdict":
+        return cls(kind, "True" if holds else "False", reason, message)
+
+
+def stated(
+    verdicts: Iterable[Verdict], before: Sequence[Condition], generation: int, now: float
+) -> list[dict[str, Any]]:
+    """The conditions to report: the time moves only when a status flips."""
+    old = {condition.type: condition for condition in before}
+    conditions = []
+    for verdict in verdicts:
+        previous = old.get(verdict.type)
+        unchanged = previous is not None and previous.status == verdict.status
+        since = (previous.last_transition_time if previous is not None and unchanged else None) or rfc3339(now)
+        conditions.append(
+            {
+                "type": verdict.type,
+                "status": verdict.status,
+                "reason": verdict.reason,
+                "message": verdict.message[:LONGEST_MESSAGE],
+                "lastTransitionTime": since,
+                "observedGeneration": generation,
+            }
+        )
+    return conditions
+
+
+def flipped(verdicts: Iterable[Verdict], before: Sequence[Condition]) -> list[Verdict]:
+    """The verdicts that say something else than before, for events on transitions only."""
+    old = {condition.type: (condition.status, condition.reason) for condition in before}
+    return [verdict for verdict in verdicts if old.get(verdict.type) != (verdict.status, verdict.reason)]
+
+
+def summed_up(
+    *,
+    waiting: str,
+    done: str,
+    blocked: Trouble | None = None,
+    refusals: Sequence[Trouble] = (),
+    noticed: Trouble | None = None,
+) -> list[Verdict]:
+    """Ready, Progressing and Degraded.
+
+    What is `blocked` or refused is not as the spec asks. Something `noticed` may be wrong beside a daemon that works.
+    """
+    found = next(iter(refusals), None) if blocked is None else blocked
+    ready = not waiting and found is None
+    found = found or noticed
+    on_its_way = not ready and found is None
+    told = waiting or "see Degraded"
+    return [
+        Verdict.of(names.CONDITION_READY, ready, "Ready" if ready else "NotReady", done if ready else told),
+        Verdict.of(
+            names.CONDITION_PROGRESSING,
+            on_its_way,
+            "Working" if on_its_way else "Settled" if ready else "Blocked",
+            "" if ready else told,
+        ),
+        Verdict.of(
+            names.CONDITION_DEGRADED,
+            found is not None,
+            found.reason if found else "Healthy",
+            found.message if found else "",
+        ),
+    ]
+
+
+def rollout_of(workload: StatefulSet | Deployment | None, what: str, ready: int | None = None) -> str:
+    """What a rollout still waits for; empty as soon as every pod is new and enough of them, else all, are ready."""
+    if workload is None:
+        return f"waiting for {what} to be created"
+    status, wanted = workload.status, workload.spec.replicas
+    enough = wanted if ready is None else ready
+    if status.observed_generation < workload.metadata.generation:
+        return f"waiting for Kubernetes to take up the change of {what}"
+    if status.updated_replicas < wanted:
+        return f"waiting for {what} to be replaced: {status.updated_replicas} of {wanted} done"
+    if status.ready_replicas < enough:
+        return f"waiting for {what} to be ready: {status.ready_replicas} of {enough} are"
+    return ""

@@ -1,0 +1,147 @@
+"""The only place where a plan meets the world: bounded parallelism, errors kept per action, time in slices.
+
+An action that fails stops nobody else, except its own lane: where one refusal means that all would be refused (a quota
+on pods), trying the other thousand is only noise, so a lane begins with one action, then two, then four, and ends with
+the first batch that has a failure.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Generic, TypeVar
+
+from slurm_operator.runtime.clock import Clock, SystemClock
+from slurm_operator.runtime.plan import Action, Done, Result, Urgency, soonest, summary
+
+Hands = TypeVar("Hands")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    action: object
+    error: Exception
+
+    def __str__(self) -> str:
+        return f"{self.action}: {str(self.error) or type(self.error).__name__}"
+
+
+class PlanError(Exception):
+    """Some actions failed; the others were done."""
+
+    def __init__(self, failures: Sequence[Failure], total: int) -> None:
+        super().__init__(f"{len(failures)} of {total} actions failed: {summary(failures)}")
+        self.failures = tuple(failures)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan. `left` actions were not tried: the slice was over, or their lane had a failure."""
+
+    done: int
+    wrote: tuple[object, ...]
+    """The actions that changed something, in the order of the plan."""
+    failures: tuple[Failure, ...]
+    left: int
+    after: float | None = None
+    """The soonest wish of an action to be looked at again; at once if something is left."""
+
+    def result(self, after: float | None = None) -> Result:
+        """How a reconcile ends that executed a plan with the wish `after`; raises PlanError if anything failed."""
+        if self.failures:
+            raise PlanError(self.failures, self.done + len(self.failures) + self.left)
+        return Result(after=soonest(after, self.after), note=summary(self.wrote))
+
+
+async def execute(
+    actions: Iterable[Action[Hands]],
+    hands: Hands,
+    *,
+    parallel: int = 16,
+    seconds: float = 5.0,
+    patience: float = 30.0,
+    clock: Clock | None = None,
+) -> Outcome:
+    """Runs actions by urgency, at most `parallel` at once, each for at most `patience` seconds.
+
+    After `seconds` no further normal action is begun: the caller observes again, since the world moved on meanwhile.
+    """
+    run = _Run(hands, parallel, patience, clock or SystemClock(), seconds)
+    ordered = sorted(enumerate(actions), key=lambda item: item[1].urgency)
+    for urgency, group in groupby(ordered, key=lambda item: item[1].urgency):
+        run.sliced = urgency is Urgency.NORMAL
+        for lane, members in _lanes(group).items():
+            await (run.ramp(members) if lane else run.window(iter(members), parallel))
+    failures = tuple(failure for _, failure in sorted(run.failures.items()))
+    wrote = tuple(action for _, action in sorted(run.wrote.items()))
+    left = len(ordered) - run.done - len(failures)
+    return Outcome(run.done, wrote, failures, left, after=0.0 if left else run.after)
+
+
+_Numbered = tuple[int, Action[Hands]]
+
+
+def _lanes(group: Iterable[_Numbered[Hands]]) -> dict[str, list[_Numbered[Hands]]]:
+    lanes: dict[str, list[_Numbered[Hands]]] = {"": []}
+    for number, action in group:
+        lanes.setdefault(action.lane, []).append((number, action))
+    return lanes
+
+
+class _Run(Generic[Hands]):
+    """One execution: how far it got."""
+
+    def __init__(self, hands: Hands, parallel: int, patience: float, clock: Clock, seconds: float) -> None:
+        self.done = 0
+        self.wrote: dict[int, object] = {}
+        self.failures: dict[int, Failure] = {}
+        self.after: float | None = None
+        self.sliced = False
+        self._hands = hands
+        self._parallel = parallel
+        self._patience = patience
+        self._clock = clock
+        self._until = clock.monotonic() + seconds
+
+    async def window(self, actions: Iterator[_Numbered[Hands]], width: int, *, fragile: bool = False) -> None:
+        """Keeps `width` actions under way until none is left; a fragile window closes with its first failure."""
+        failed_before = len(self.failures)
+
+        async def lane() -> None:
+            for number, action in actions:
+                await self._one(number, action)
+                if self._over() or (fragile and len(self.failures) > failed_before):
+                    return
+
+        if not self._over():
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(width):
+                    tasks.create_task(lane())
+
+    async def ramp(self, actions: Sequence[_Numbered[Hands]]) -> None:
+        """Batches of 1, 2, 4 ... up to the full width, which then slides."""
+        waiting = iter(actions)
+        failed_before = len(self.failures)
+        width = 1
+        while width < self._parallel and (batch := tuple(islice(waiting, width))):
+            await self.window(iter(batch), width)
+            if len(self.failures) > failed_before:
+                return
+            width *= 2
+        await self.window(waiting, self._parallel, fragile=True)
+
+    def _over(self) -> bool:
+        return self.sliced and self._clock.monotonic() >= self._until
+
+    async def _one(self, number: int, action: Action[Hands]) -> None:
+        try:
+            async with asyncio.timeout(self._patience) as scope:
+                done = await action.run(self._hands) or Done()
+        except Exception as error:  # collected: one failing action never stops the others
+            late = TimeoutError(f"no answer within {self._patience:g} s") if scope.expired() else None
+            self.failures[number] = Failure(action, late or error)
+        else:
+            self.done += 1
+            self.after = soonest(self.after, done.after)
+            if done.wrote:
+                self.wrote[number] = action
