@@ -1,0 +1,189 @@
+"""How bytes travel to slurmrestd: the only file of this package that knows HTTP.
+
+slurmrestd 26.05 sends every refusal twice on one connection, a second answer right behind the body of the first,
+which strict HTTP libraries reject together with the first. So this speaks just enough HTTP itself: it reads one
+answer and hangs up where slurmrestd says it will. Everything else sees a `Transport`, so that a simulation can put
+a Slurm in memory in its place.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from slurm_operator.slurm.errors import Garbage, Unreachable
+
+MOST_IN_FLIGHT = 4
+_CHUNK = 1 << 18
+_NO_BODY = (204, 304)
+
+
+class Response(Protocol):
+    @property
+    def status(self) -> int: ...
+
+    def chunks(self) -> AsyncIterator[bytes]: ...
+
+
+class Transport(Protocol):
+    def request(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None
+    ) -> AbstractAsyncContextManager[Response]:
+        """One request; raises Unreachable or Garbage, also while the body is read. Deadlines are the caller's."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class _Origin(NamedTuple):
+    host: str
+    port: int
+    tls: bool
+
+
+class HttpTransport:
+    """Keeps a few connections open for reads. A write has a fresh one, so that it is never sent twice."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Connection] = []
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None
+    ) -> AsyncIterator[Response]:
+        origin, message = _message(method, url, headers, body)
+        try:
+            connection, response = await self._send(origin, message, reuse=method == "GET")
+            try:
+                yield response
+            finally:
+                self._release(connection, response)
+        except (_Malformed, asyncio.LimitOverrunError) as error:
+            raise Garbage("", str(error)) from error
+        except (OSError, EOFError) as error:
+            raise Unreachable("", str(error) or type(error).__name__) from error
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().hang_up()
+
+    async def _send(self, origin: _Origin, message: bytes, *, reuse: bool) -> tuple["_Connection", "_HttpResponse"]:
+        while reuse and (old := self._take(origin)):
+            try:
+                return old, await old.exchange(message)
+            except (OSError, EOFError):
+                old.drop()
+        new = await _Connection.open(origin)
+        try:
+            return new, await new.exchange(message)
+        except BaseException:
+            new.drop()
+            raise
+
+    def _take(self, origin: _Origin) -> "_Connection | None":
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.origin == origin and connection.alive:
+                return connection
+            connection.drop()
+        return None
+
+    def _release(self, connection: "_Connection", response: "_HttpResponse") -> None:
+        if response.reusable and len(self._idle) < MOST_IN_FLIGHT:
+            self._idle.append(connection)
+        else:
+            connection.drop()
+
+
+class _Malformed(Exception):  # noqa: N818 - never leaves this file
+    """Not HTTP as slurmrestd speaks it."""
+
+
+class _Connection:
+    def __init__(self, origin: _Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.origin = origin
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, origin: _Origin) -> "_Connection":
+        streams = await asyncio.open_connection(origin.host, origin.port, ssl=origin.tls or None, limit=_CHUNK)
+        return cls(origin, *streams)
+
+    @property
+    def alive(self) -> bool:
+        return not self._reader.at_eof() and not self._writer.is_closing()
+
+    async def exchange(self, message: bytes) -> "_HttpResponse":
+        self._writer.write(message)
+        await self._writer.drain()
+        return _HttpResponse(self._reader, await self._reader.readuntil(b"\r\n\r\n"))
+
+    def drop(self) -> None:
+        self._writer.transport.abort()
+
+    async def hang_up(self) -> None:
+        self.drop()
+        await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
+
+
+class _HttpResponse:
+    def __init__(self, reader: asyncio.StreamReader, head: bytes) -> None:
+        status_line, *lines = head.decode("latin-1").strip().split("\r\n")
+        version, _, rest = status_line.partition(" ")
+        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+            raise _Malformed(f"the answer begins with {status_line[:60]!r}")
+        fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        self.status = int(rest[:3])
+        self._reader = reader
+        self._chunked = "chunked" in fields.get("transfer-encoding", "").lower()
+        self._length = 0 if self.status in _NO_BODY else _integer(fields.get("content-length", "-1"))
+        self._complete = self._length == 0
+        self._stays_open = "close" not in fields.get("connection", "").lower()
+
+    @property
+    def reusable(self) -> bool:
+        return self._stays_open and self._complete
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        if self._chunked:
+            while size := _integer((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16):
+                yield (await self._reader.readexactly(size + 2))[:-2]
+            await self._reader.readuntil(b"\r\n")
+        elif self._length < 0:
+            self._stays_open = False
+            while chunk := await self._reader.read(_CHUNK):
+                yield chunk
+        else:
+            async for chunk in self._counted():
+                yield chunk
+        self._complete = True
+
+    async def _counted(self) -> AsyncIterator[bytes]:
+        left = self._length
+        while left:
+            chunk = await self._reader.read(min(left, _CHUNK))
+            if not chunk:
+                raise EOFError("the connection ended in the middle of the answer")
+            left -= len(chunk)
+            yield chunk
+
+
+def _integer(text: str | bytes, base: int = 10) -> int:
+    try:
+        return int(text, base)
+    except ValueError as error:
+        raise _Malformed(f"{text!r} is not a number") from error
+
+
+def _message(method: str, url: str, headers: dict[str, str], body: bytes | None) -> tuple[_Origin, bytes]:
+    parts = urlsplit(url)
+    tls = parts.scheme == "https"
+    origin = _Origin(parts.hostname or "", parts.port or (443 if tls else 80), tls)
+    target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    fields = {"Host": parts.netloc, **headers}
+    if body is not None:
+        fields["Content-Length"] = str(len(body))
+    lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items())]
+    return origin, "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b"")
