@@ -1,0 +1,1 @@
+"""Controller: slurmctld, its Services, and the configuration that the whole cluster runs on."""

@@ -1,0 +1,128 @@
+"""What to do next about one Controller."""
+
+from collections.abc import Iterator
+
+from slurm_operator.api import names
+from slurm_operator.controller.observe import Seen
+from slurm_operator.controller.report import report
+from slurm_operator.desired.config import configuration, generated_files
+from slurm_operator.desired.controller import controller_objects, service_monitor
+from slurm_operator.desired.metadata import content_hash
+from slurm_operator.kube.custom import CONTROLLERS
+from slurm_operator.kube.kinds import PODS, STATEFUL_SETS, Pod
+from slurm_operator.kube.resource import Manifest
+from slurm_operator.runtime.actions import HasKube
+from slurm_operator.runtime.children import KubeAction, delete, kept, patch, unwanted
+from slurm_operator.runtime.plan import Plan
+from slurm_operator.runtime.references import LOADING
+from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.slurm.conf.lint import errors, lint
+
+RESTART = ("StatefulSet", "ConfigMap")
+"""What a configuration that would kill slurmctld must not reach."""
+
+
+def decide(seen: Seen) -> Plan[HasKube]:
+    controller, children = seen.controller, seen.slurmctld.children
+    if controller.metadata.terminating:
+        return Plan()
+    if seen.refs.loading:
+        return Plan(after=LOADING)
+    objects, trouble = wanted(seen)
+    if remade := list(outdated(seen)):
+        objects = [manifest for manifest in objects if manifest["kind"] != "StatefulSet"]
+    actions: list[KubeAction] = [*remade, *kept(CONTROLLERS, controller, children, objects)]
+    if trouble is None and not remade:
+        actions += [*unwanted(children, objects), *refreshed(seen), *replaced(seen)]
+    return Plan((*actions, *report(seen, trouble)))
+
+
+def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
+    """What should exist; less what a mistake of the user's would break."""
+    if trouble := missing(seen):
+        return [], trouble
+    try:
+        objects = controller_objects(seen.controller, seen.facts)
+        monitor = service_monitor(seen.controller) if seen.monitors else None
+        trouble = unsafe(seen)
+    except ValueError as error:
+        return [], Trouble("InvalidSpec", str(error))
+    if trouble is not None:
+        return [manifest for manifest in objects if manifest["kind"] not in RESTART], trouble
+    return [*objects, *([monitor] if monitor else [])], None
+
+
+def missing(seen: Seen) -> Trouble | None:
+    """The first thing that the Controller refers to and that is not there."""
+    spec, namespace = seen.controller.spec, seen.controller.metadata.namespace
+    if trouble := seen.refs.missing_keys(namespace, spec):
+        return trouble
+    if spec.accounting_name and seen.facts.accounting is None:
+        cure = "create it, or correct accountingRef"
+        return Trouble("AccountingNotFound", f"Accounting {namespace}/{spec.accounting_name} does not exist: {cure}")
+    maps = [(ref.name, "configFileRefs") for ref in spec.config_file_refs]
+    maps += [(ref.name, "the script references") for ref in spec.script_refs]
+    found = (seen.refs.missing_config_map(namespace, name, field) for name, field in maps)
+    return next((trouble for trouble in found if trouble is not None), None)
+
+
+def unsafe(seen: Seen) -> Trouble | None:
+    """A configuration that would end slurmctld is not applied; the one that runs goes on."""
+    if seen.controller.spec.external:
+        return None
+    found = errors(lint(configuration(seen.controller, seen.facts)))
+    if not found:
+        return None
+    rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    running = "the running configuration stays in force" if seen.config else "nothing was started"
+    return Trouble("ConfigurationRejected", f"{found[0]}{rest}; {running} until it is corrected")
+
+
+def outdated(seen: Seen) -> Iterator[KubeAction]:
+    """Some fields of a StatefulSet cannot be changed: it is made anew, and the claims stay."""
+    live = seen.slurmctld.workload
+    if live is None or live.metadata.terminating or not _ours(seen) or seen.controller.spec.external:
+        return
+    if live.spec.service_name != names.controller_internal(seen.controller.metadata.name):
+        # The pods' names in the DNS change, so they are replaced too.
+        yield delete(STATEFUL_SETS, live)
+    elif live.spec.pod_management_policy != "Parallel":
+        # The new one adopts the pods as they are: slurmctld goes on running.
+        yield delete(STATEFUL_SETS, live, propagation="Orphan")
+
+
+def _ours(seen: Seen) -> bool:
+    return any(kind is STATEFUL_SETS for kind, _ in seen.slurmctld.children)
+
+
+def refreshed(seen: Seen) -> Iterator[KubeAction]:
+    """A touched pod makes its kubelet look for new files at once instead of within a minute or two."""
+    if not seen.controller.spec.inplace_reconfigure or seen.config is None:
+        return
+    if dict(seen.config.data) != generated_files(seen.controller, seen.facts):
+        return  # not before the files are there
+    digest = content_hash(configuration(seen.controller, seen.facts))
+    for pod in seen.slurmctld.pods:
+        if pod.metadata.annotations.get(names.ANNOTATION_CONFIG_GENERATION) != digest and not pod.metadata.terminating:
+            yield patch(PODS, pod, {"metadata": {"annotations": {names.ANNOTATION_CONFIG_GENERATION: digest}}})
+
+
+def replaced(seen: Seen) -> Iterator[KubeAction]:
+    """With standbys pods are replaced one at a time, the active one last: only readiness tells who is active."""
+    workload = seen.slurmctld.workload
+    if workload is None or not seen.controller.spec.high_availability or not workload.status.update_revision:
+        return
+    running = [pod for pod in seen.slurmctld.pods if pod.status.phase == "Running" and not pod.metadata.terminating]
+    if len(running) < workload.spec.replicas or not any(map(_active, running)):
+        return
+    old = [pod for pod in running if _revision(pod) != workload.status.update_revision]
+    for pod in sorted(old, key=lambda pod: (_active(pod), pod.metadata.name))[:1]:
+        yield delete(PODS, pod)
+
+
+def _active(pod: Pod) -> bool:
+    return any(condition.type == "Ready" and condition.is_true for condition in pod.status.conditions)
+
+
+def _revision(pod: Pod) -> str:
+    return pod.metadata.labels.get("controller-revision-hash", "")

@@ -1,0 +1,97 @@
+"""What a decision about one Controller looks at."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_operator.api import Controller, NodeSet, names
+from slurm_operator.controller.claims import templates_in_force
+from slurm_operator.desired.config import ControllerFacts
+from slurm_operator.desired.metadata import content_hash
+from slurm_operator.kube.custom import ACCOUNTINGS, CONTROLLERS, NODESETS
+from slurm_operator.kube.indexes import BY_CONTROLLER, controller_key
+from slurm_operator.kube.kinds import CONFIG_MAPS, STATEFUL_SETS, ConfigMap, StatefulSet
+from slurm_operator.kube.resource import Key
+from slurm_operator.runtime.caches import Caches
+from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.daemon import Daemon, look
+from slurm_operator.runtime.reconcile import Refusals
+from slurm_operator.runtime.references import References, Refs
+
+_MAX_NODE_COUNT = re.compile(r"^MaxNodeCount=(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    controller: Controller
+    facts: ControllerFacts
+    refs: Refs
+    config: ConfigMap | None
+    slurmctld: Daemon[StatefulSet]
+    monitors: bool
+    """The cluster knows ServiceMonitors."""
+    refusals: Refusals
+    now: float
+
+
+class Observer:
+    def __init__(
+        self,
+        caches: Caches,
+        references: References,
+        clock: Clock,
+        *,
+        monitors: bool,
+        shared: Mapping[Key, Refusals],
+    ) -> None:
+        """`shared`: what was refused to a cluster as a whole, by Controller."""
+        self._shared = shared
+        self._caches = caches
+        self._references = references
+        self._clock = clock
+        self._monitors = monitors
+
+    def __call__(self, key: Key, refusals: Refusals) -> Seen | None:
+        controller = self._caches.store(CONTROLLERS).get(*key)
+        if controller is None:
+            self._references.drop(("Controller", key))
+            return None
+        namespace, name = key
+        refs = self._read_refs(controller)
+        config = self._caches.store(CONFIG_MAPS).get(namespace, names.config(name))
+        slurmctld = look(self._caches, controller, names.APP_SLURMCTLD, STATEFUL_SETS, names.controller(name))
+        return Seen(
+            controller=controller,
+            facts=self._facts(controller, refs, config, slurmctld.workload),
+            refs=refs,
+            config=config,
+            slurmctld=slurmctld,
+            monitors=self._monitors,
+            refusals=(*refusals, *self._shared.get(key, ())),
+            now=self._clock.now(),
+        )
+
+    def _read_refs(self, controller: Controller) -> Refs:
+        spec = controller.spec
+        secrets = {ref.name for ref in (spec.slurm_key_ref, spec.jwt_key) if ref is not None}
+        maps = {ref.name for ref in (*spec.config_file_refs, *spec.script_refs)}
+        if spec.jwks_key_ref is not None:
+            maps.add(spec.jwks_key_ref.name)
+        owner = ("Controller", controller.key)
+        return self._references.read(owner, controller.metadata.namespace, secrets=secrets, config_maps=maps)
+
+    def _facts(
+        self, controller: Controller, refs: Refs, config: ConfigMap | None, live: StatefulSet | None
+    ) -> ControllerFacts:
+        spec, namespace = controller.spec, controller.metadata.namespace
+        nodesets: list[NodeSet] = self._caches.store(NODESETS).by_index(BY_CONTROLLER, controller_key(*controller.key))
+        running = _MAX_NODE_COUNT.search(config.data.get("slurm.conf", "")) if config is not None else None
+        return ControllerFacts(
+            accounting=self._caches.store(ACCOUNTINGS).get(namespace, spec.accounting_name),
+            nodesets=tuple(nodesets),
+            config_maps={name: found.data for name, found in refs.config_maps.items() if found is not None},
+            slurm_key_hash=content_hash(refs.entry(spec.slurm_key_ref)),
+            jwt_key_hash=content_hash(refs.entry(spec.jwt_key)),
+            max_node_count=int(running[1]) if running else 0,
+            claim_templates=templates_in_force(controller, live),
+        )

@@ -1,0 +1,71 @@
+"""What a Controller says about itself."""
+
+from collections.abc import Iterator
+
+from slurm_operator.api import names
+from slurm_operator.controller.observe import Seen
+from slurm_operator.desired.config import configuration
+from slurm_operator.desired.metadata import content_hash
+from slurm_operator.kube.custom import CONTROLLERS
+from slurm_operator.kube.kinds import Pod
+from slurm_operator.kube.model import find_condition
+from slurm_operator.runtime.children import KubeAction, reported
+from slurm_operator.runtime.conditions import rollout_of, summed_up
+from slurm_operator.runtime.trouble import Trouble
+
+ACTIVE = 1
+"""Of several slurmctld only the active one is ever ready."""
+CLAIM_STAYS = "; its claim stays as it was made, since Kubernetes cannot change claim templates"
+
+
+def report(seen: Seen, trouble: Trouble | None) -> Iterator[KubeAction]:
+    spec = seen.controller.spec
+    if spec.external:
+        where = spec.external_config
+        done = f"slurmctld runs elsewhere, at {where.host}:{where.port}" if where else ""
+        verdicts = summed_up(waiting="", done=done, blocked=trouble, refusals=seen.refusals)
+        hashes = {}
+    else:
+        verdicts = summed_up(
+            waiting=rollout_of(seen.slurmctld.workload, "slurmctld", ACTIVE),
+            done="slurmctld answers" + (CLAIM_STAYS if seen.facts.claim_templates is not None else ""),
+            blocked=trouble,
+            refusals=seen.refusals,
+            noticed=claim_trouble(seen) or seen.slurmctld.trouble,
+        )
+        hashes = {"configHash": in_force(seen, trouble), "deliveredConfigHash": delivered(seen)}
+    filled = {key: value for key, value in hashes.items() if value}
+    yield from reported(CONTROLLERS, seen.controller, verdicts, seen.now, **filled)
+
+
+def in_force(seen: Seen, trouble: Trouble | None) -> str:
+    """What the cluster should run: while the spec is not accepted, what was asked for before."""
+    if trouble is not None:
+        return seen.controller.status.config_hash
+    return content_hash(configuration(seen.controller, seen.facts))
+
+
+def delivered(seen: Seen) -> str:
+    """What every slurmctld pod was given to read; nothing while they differ."""
+    inplace = seen.controller.spec.inplace_reconfigure
+    note = names.ANNOTATION_CONFIG_GENERATION if inplace else names.ANNOTATION_SLURM_CONFIG_HASH
+    pods = [pod for pod in seen.slurmctld.pods if not pod.metadata.terminating]
+    given = {pod.metadata.annotations.get(note, "") for pod in pods}
+    return given.pop() if len(given) == 1 else ""
+
+
+def claim_trouble(seen: Seen) -> Trouble | None:
+    """A pod that waits for its volume, with the claim's name."""
+    for pod in seen.slurmctld.pods:
+        scheduled = find_condition(pod.status.conditions, "PodScheduled")
+        told = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
+        if "persistentvolumeclaim" in told.lower() or "persistent volume" in told.lower():
+            claim = seen.controller.spec.persistence.existing_claim or _claim_of(pod)
+            cure = "check persistence.storageClassName and that its provisioner runs, or provide a volume"
+            about = f"PersistentVolumeClaim {pod.metadata.namespace}/{claim} has no volume"
+            return Trouble("ClaimNotBound", f"{about}, so {pod.metadata.name} cannot start ({told}): {cure}")
+    return None
+
+
+def _claim_of(pod: Pod) -> str:
+    return f"statesave-{pod.metadata.name}"

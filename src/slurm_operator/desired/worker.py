@@ -1,0 +1,260 @@
+"""What a NodeSet wants to exist: worker pods with their claims, and sshd's configuration.
+
+The template is built once and then made into one pod per slot, so that thousands of workers cost little.
+"""
+
+import math
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from slurm_operator.api import Controller, NodeSet, names
+from slurm_operator.api.values import parse_quantity
+from slurm_operator.desired import endpoints, metadata, pod
+from slurm_operator.desired.dns import DEFAULT_DOMAIN, full_name
+from slurm_operator.desired.scripts import script
+from slurm_operator.kube.resource import Manifest
+from slurm_operator.slurm.conf.ssh import worker_sshd_config
+from slurm_operator.slurm.conf.worker import TOPOLOGY_VARIABLE, node_conf_arguments
+
+CAPABILITIES = ("BPF", "NET_ADMIN", "SYS_ADMIN", "SYS_NICE")
+LABEL_LIMIT = 63
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_WORKER_TOLERATION = {"key": names.TAINT_WORKER, "operator": "Equal", "value": "", "effect": "NoExecute"}
+# What Kubernetes gives the pods of its own DaemonSets: a Node in trouble keeps its worker, a cordoned one gets it back.
+DAEMON_TOLERATIONS = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerFacts:
+    controller: Controller
+    domain: str = DEFAULT_DOMAIN
+    sssd_conf: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place for a worker: its names, and the Kubernetes Node if there is only one it may run on."""
+
+    name: str
+    hostname: str
+    index: str = ""  # padded ordinal; empty in DaemonSet mode
+    node: str = ""
+
+    @property
+    def claim_suffix(self) -> str:
+        return self.index or self.hostname
+
+
+def ordinal_slot(nodeset: NodeSet, ordinal: int, pinned_to: str = "") -> Slot:
+    """The place of an ordinal in StatefulSet mode."""
+    index = names.ordinal(ordinal, nodeset.spec.ordinal_padding)
+    name = f"{nodeset.metadata.name}-{index}"
+    prefix = nodeset.spec.template.hostname
+    return Slot(name, f"{prefix}{index}" if prefix else name, index, pinned_to)
+
+
+def node_slot(nodeset: NodeSet, node: str, hostname_override: str = "") -> Slot:
+    """The place of a Kubernetes Node in DaemonSet mode. The pod is named after it, so that it is made only once."""
+    suffix = f"node-{node}" if node.isdigit() else node  # digits alone would pass for an ordinal
+    name = f"{nodeset.metadata.name}-{suffix}"
+    if len(name) > LABEL_LIMIT:
+        name = f"{nodeset.metadata.name}-node-{metadata.text_hash(node)[:10]}"
+    return Slot(name, hostname_override or node.partition(".")[0], node=node)
+
+
+def worker_pod(nodeset: NodeSet, template: Manifest, slot: Slot, revision: str = "") -> Manifest:
+    """The pod of one slot; the scheduler places it."""
+    spec: dict[str, Any] = deepcopy(template["spec"])
+    spec["hostname"] = slot.hostname
+    spec.pop("nodeName", None)
+    if slot.node:
+        _only_on(spec, slot.node)
+    _use_claims(spec, nodeset, slot)
+    meta = template["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": slot.name,
+            "namespace": nodeset.metadata.namespace,
+            "labels": {**meta["labels"], **identity_labels(nodeset, slot, revision)},
+            "annotations": dict(meta["annotations"]),
+            "ownerReferences": [metadata.owner(nodeset)],
+        },
+        "spec": spec,
+    }
+
+
+def identity_labels(nodeset: NodeSet, slot: Slot, revision: str = "") -> dict[str, str]:
+    found = {
+        names.LABEL_POD_NAME: slot.name,
+        names.LABEL_POD_HOSTNAME: slot.hostname,
+        names.LABEL_POD_INDEX: slot.index,
+        names.LABEL_SCALING_MODE: nodeset.spec.scaling_mode,
+        names.LABEL_REVISION_HASH: revision,
+    }
+    return {key: value[:LABEL_LIMIT].rstrip("-._") for key, value in found.items() if value}
+
+
+def worker_claims(nodeset: NodeSet, slot: Slot, owners: Sequence[Manifest] = ()) -> list[Manifest]:
+    """The claims that must exist before the pod of this slot does."""
+    claims = []
+    for claim in nodeset.spec.volume_claim_templates:
+        wished = claim.get("metadata") or {}
+        meta = {
+            "name": names.worker_claim(_claim_name(claim), nodeset.metadata.name, slot.claim_suffix),
+            "namespace": nodeset.metadata.namespace,
+            "labels": {**(wished.get("labels") or {}), **_selector(nodeset)},
+            "annotations": dict(wished.get("annotations") or {}),
+            "ownerReferences": list(owners),
+        }
+        claims.append(
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {key: value for key, value in meta.items() if value},
+                "spec": deepcopy(claim.get("spec") or {}),
+            }
+        )
+    return claims
+
+
+def ssh_config(nodeset: NodeSet) -> Manifest | None:
+    """sshd's configuration, or None where nobody may log in."""
+    if not nodeset.spec.ssh_enabled:
+        return None
+    meta = metadata.child(nodeset, names.ssh_config(nodeset.metadata.name), labels(nodeset))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"sshd_config": _sshd_config(nodeset)}}
+
+
+def worker_template(nodeset: NodeSet, facts: WorkerFacts) -> Manifest:
+    """Metadata and spec that all workers of this NodeSet share."""
+    spec = nodeset.spec
+    controller = facts.controller
+    service = names.workers_service(controller.metadata.name)
+    hashes = {
+        names.ANNOTATION_SSHD_CONF_HASH: metadata.text_hash(_sshd_config(nodeset)),
+        names.ANNOTATION_SSSD_CONF_HASH: metadata.text_hash(facts.sssd_conf),
+    }
+    daemon = spec.scaling_mode == "DaemonSet"
+    ours: Manifest = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "subdomain": service,
+        "dnsConfig": {"searches": [full_name(service, nodeset.metadata.namespace, facts.domain)]},
+        "tolerations": [_WORKER_TOLERATION, *(DAEMON_TOLERATIONS if daemon else ())],
+        "initContainers": [pod.log_sidecar("slurmd", spec.logfile)],
+        "containers": [_slurmd(nodeset, controller)],
+        "volumes": _volumes(nodeset, controller),
+    }
+    if not spec.oversubscribe_node:
+        alone = {"key": names.LABEL_APP, "operator": "In", "values": [names.APP_SLURMD]}
+        term = pod.hostname_anti_affinity({"matchExpressions": [alone]})
+        ours["affinity"] = {"podAntiAffinity": {_REQUIRED: [term]}}
+    return {
+        "metadata": metadata.pod(nodeset, labels(nodeset), spec.template.metadata, hashes, "slurmd"),
+        "spec": pod.finished(ours, spec.template.spec),
+    }
+
+
+def labels(nodeset: NodeSet) -> dict[str, str]:
+    cluster = {names.LABEL_CLUSTER: nodeset.spec.controller_ref.name}
+    return {**metadata.labels(names.APP_SLURMD, names.COMPONENT_WORKER, nodeset.metadata.name), **cluster}
+
+
+def _selector(nodeset: NodeSet) -> dict[str, str]:
+    return names.selector(names.APP_SLURMD, nodeset.metadata.name)
+
+
+def _sshd_config(nodeset: NodeSet) -> str:
+    ssh = nodeset.spec.ssh
+    return worker_sshd_config(ssh.extra_sshd_config) if ssh is not None and ssh.enabled else ""
+
+
+def _slurmd(nodeset: NodeSet, controller: Controller) -> Manifest:
+    spec = nodeset.spec
+    topology = {"fieldRef": {"fieldPath": f"metadata.annotations['{names.ANNOTATION_TOPOLOGY}']"}}
+    conf_server = endpoints.conf_server(controller)
+    return pod.container(
+        "slurmd",
+        spec.slurmd,
+        args=["-Z", "--conf-server", conf_server, *node_conf_arguments(nodeset.slurm_name, spec.extra_conf)],
+        env=[
+            {"name": TOPOLOGY_VARIABLE, "valueFrom": topology},
+            {"name": "POD_CPUS", "value": str(math.ceil(_limit(nodeset, "cpu")))},
+            {"name": "POD_MEMORY", "value": str(int(_limit(nodeset, "memory")) // 2**20)},
+        ],
+        ports=[pod.port("slurmd", names.PORT_SLURMD), *([pod.port("ssh", names.PORT_SSH)] if spec.ssh_enabled else [])],
+        startupProbe=pod.http_probe("/livez", "slurmd", **pod.STARTING),
+        livenessProbe=pod.http_probe("/livez", "slurmd", **pod.PATIENT),
+        readinessProbe=pod.http_probe("/readyz", "slurmd"),
+        securityContext={"privileged": True, "capabilities": {"add": list(CAPABILITIES)}},
+        lifecycle={"preStop": {"exec": {"command": ["sh", "-c", script("prestop")]}}},
+        volumeMounts=[pod.CONF_MOUNT, pod.LOG_MOUNT, *(_SSH_MOUNTS if spec.ssh_enabled else ())],
+    )
+
+
+_SSH_MOUNTS = (
+    pod.mount("ssh-config", "/etc/ssh/sshd_config", "sshd_config"),
+    pod.mount("sssd-conf", "/etc/sssd/sssd.conf", "sssd.conf"),
+)
+
+
+def _limit(nodeset: NodeSet, resource: str) -> Any:
+    """The limit of slurmd's container, else that of the pod, else none."""
+    for holder in (nodeset.spec.slurmd, nodeset.spec.template.spec):
+        limits = (holder.get("resources") or {}).get("limits") or {}
+        if amount := parse_quantity(limits.get(resource) or 0):
+            return amount
+    return 0
+
+
+def _volumes(nodeset: NodeSet, controller: Controller) -> list[Manifest]:
+    key = pod.projected("slurm-etc", pod.PRIVATE, *pod.from_secret(controller.spec.slurm_key_ref, "slurm.key"))
+    volumes = [key, pod.LOG_VOLUME]
+    ssh = nodeset.spec.ssh
+    if ssh is not None and ssh.enabled:
+        volumes += [
+            pod.projected("ssh-config", pod.PRIVATE, *pod.all_of([names.ssh_config(nodeset.metadata.name)])),
+            pod.projected("sssd-conf", pod.PRIVATE, *pod.from_secret(ssh.sssd_conf_ref, "sssd.conf")),
+        ]
+    return volumes
+
+
+def _only_on(spec: Manifest, node: str) -> None:
+    """Where the pod must go is decided; the user's required terms had their say in that."""
+    name = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    affinity[_REQUIRED] = {"nodeSelectorTerms": [{"matchFields": [name]}]}
+
+
+def _use_claims(spec: Manifest, nodeset: NodeSet, slot: Slot) -> None:
+    claimed = {_claim_name(claim) for claim in nodeset.spec.volume_claim_templates}
+    if claimed:
+        kept = [volume for volume in spec.get("volumes", []) if volume["name"] not in claimed]
+        spec["volumes"] = [*kept, *(_claim_volume(name, nodeset, slot) for name in sorted(claimed))]
+
+
+def _claim_name(claim: Manifest) -> str:
+    name = (claim.get("metadata") or {}).get("name")
+    if not name:
+        raise ValueError("volumeClaimTemplates: an entry has no metadata.name")
+    return str(name)
+
+
+def _claim_volume(template: str, nodeset: NodeSet, slot: Slot) -> Manifest:
+    claim = names.worker_claim(template, nodeset.metadata.name, slot.claim_suffix)
+    return {"name": template, "persistentVolumeClaim": {"claimName": claim}}

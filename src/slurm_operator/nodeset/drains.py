@@ -1,0 +1,139 @@
+"""Who is to be drained and why, and what Slurm must be told for it.
+
+Our drains carry our reason; a drain or a reason of somebody else is never changed and never becomes ours.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from slurm_operator.api import names
+from slurm_operator.api.nodeset import Drain as RecordedDrain
+from slurm_operator.kube.kinds import Node
+from slurm_operator.nodeset.choose import Cause, Choice, recorded, wants_cordon
+from slurm_operator.nodeset.order import is_ready
+from slurm_operator.nodeset.slurm_actions import Drain, Resume, Undrain
+from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, has_returned
+from slurm_operator.slurm.hostlist import compress
+from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.reasons import our_reason
+from slurm_operator.slurm.states import DrainOwner, is_drain
+
+REMOVAL = (Cause.DELETE, Cause.MODE, Cause.SCALE_IN, Cause.UPDATE)
+"""Causes after which the pod goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    cause: Cause
+    reason: str
+
+
+def wishes(world: World, choice: Choice) -> dict[str, Wish]:
+    """Per Slurm node that must take no new jobs: why."""
+    found: dict[str, Wish] = {}
+    for worker in world.workers:
+        if worker.live and (wish := _wish(world, worker, choice)):
+            found[worker.name] = wish
+    return found
+
+
+def _wish(world: World, worker: Worker, choice: Choice) -> Wish | None:
+    nodeset = "/".join(world.nodeset.key)
+    if worker.node is not None and worker.node.spec.unschedulable:
+        return Wish(Cause.NODE_CORDON, our_reason(cordon_reason(worker.node, world.propagated_conditions)))
+    if wants_cordon(worker):
+        return Wish(Cause.POD_CORDON, our_reason("the pod is cordoned by its annotation"))
+    match choice.condemned.get(worker.pod_name):
+        case Cause.DELETE:
+            return Wish(Cause.DELETE, our_reason(f"NodeSet {nodeset} is being deleted"))
+        case Cause.MODE:
+            return Wish(Cause.MODE, our_reason(f"NodeSet {nodeset} changed its scaling mode"))
+        case Cause.SCALE_IN:
+            return Wish(Cause.SCALE_IN, our_reason(f"NodeSet {nodeset} is scaled in"))
+        case Cause.UPDATE:
+            return Wish(Cause.UPDATE, our_reason(f"NodeSet {nodeset} is being updated"))
+        case _:
+            return None
+
+
+def cordon_reason(node: Node, propagated: Iterable[str]) -> str:
+    """What the administrator wrote, else what the Node's conditions say, else that it is cordoned."""
+    written = node.metadata.annotations.get(names.ANNOTATION_NODE_CORDON_REASON)
+    if written:
+        return written
+    by_type = {condition.type: condition for condition in node.status.conditions if condition.is_true}
+    said = [f"({by_type[kind].reason}: {by_type[kind].message})" for kind in propagated if kind in by_type]
+    return "; ".join(said) or f"Kubernetes node {node.metadata.name} is cordoned"
+
+
+def drain_actions(world: World, wanted: Mapping[str, Wish]) -> list[Drain]:
+    """One request per reason. Draining is always safe, so an old view is good enough."""
+    if not isinstance(world.slurm, Known):
+        return []
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for worker in world.workers:
+        wish = wanted.get(worker.name)
+        if wish is None or worker.record is None or worker.terminating:
+            continue
+        if worker.claimed_by_others:
+            if wish.cause in REMOVAL and not is_drain(worker.state):
+                by_reason[""].append(worker.name)  # down by somebody's word: drained, and the word stays
+        elif not is_drain(worker.state) or worker.record.reason != wish.reason:
+            by_reason[wish.reason].append(worker.name)
+    return [Drain(tuple(nodes), reason) for reason, nodes in by_reason.items()]
+
+
+def undrain_actions(world: World, wanted: Mapping[str, Wish]) -> list[Undrain | Resume]:
+    """Lift our own drains that nothing asks for any more; only on news, never on a guess."""
+    if not isinstance(world.slurm, Known) or world.now - world.slurm.at > FRESH_SECONDS:
+        return []
+    idle = [worker for worker in world.workers if worker.live and worker.name not in wanted]
+    undrain = tuple(worker.name for worker in idle if worker.drain_owner is DrainOwner.OURS)
+    resume = tuple(
+        worker.name
+        for worker in idle
+        if worker.record is not None
+        and worker.name not in undrain
+        and has_returned(worker.record)
+        and is_ready(worker.pod)
+    )
+    return [*([Undrain(undrain)] if undrain else []), *([Resume(resume)] if resume else [])]
+
+
+def left_behind(world: World) -> set[str]:
+    """Workers that we took away and whose records Slurm still has, or may have."""
+    gone = recorded(world, *REMOVAL) - {worker.name for worker in world.workers if worker.live}
+    return gone & world.slurm.nodes.keys() if isinstance(world.slurm, Known) else gone
+
+
+def causes(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> dict[Cause, set[str]]:
+    """Everything that asks for a worker to be drained, also where another cause gives the reason."""
+    found: dict[Cause, set[str]] = defaultdict(set)
+    for name, wish in wanted.items():
+        found[wish.cause].add(name)
+    for worker in choice.going(world):
+        found[choice.condemned[worker.pod_name]].add(worker.name)
+    return found
+
+
+def written_down(world: World, choice: Choice, wanted: Mapping[str, Wish], now: str) -> list[RecordedDrain]:
+    """The causes as the status carries them; an unchanged cause keeps the time at which it began."""
+    by_cause = causes(world, choice, wanted)
+    # A worker that is not seen in Slurm may have lost its record to us: that must not be forgotten.
+    unseen = {worker.name for worker in world.workers if worker.live and worker.record is None}
+    for cause in REMOVAL:
+        if kept := recorded(world, cause) & unseen:
+            by_cause[cause] |= kept
+    if gone := left_behind(world):
+        by_cause[Cause.SCALE_IN] |= gone
+    since = {drain.cause: drain.since for drain in world.nodeset.status.drains}
+    return [
+        RecordedDrain(cause=cause, nodes=compress(nodes), since=since.get(cause) or now)
+        for cause, nodes in sorted(by_cause.items())
+    ]
+
+
+def unrecorded(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> bool:
+    """Whether a cause has to be written down before Slurm may be told, or a pod be taken."""
+    return any(not nodes <= recorded(world, cause) for cause, nodes in causes(world, choice, wanted).items())

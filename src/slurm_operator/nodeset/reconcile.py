@@ -1,0 +1,108 @@
+"""The imperative shell around `decide`: one NodeSet, and one pod's Slurm state."""
+
+import dataclasses
+import logging
+
+from slurm_operator.api import names
+from slurm_operator.kube.custom import NODESETS
+from slurm_operator.kube.errors import NotFound
+from slurm_operator.kube.kinds import PODS
+from slurm_operator.kube.resource import Key
+from slurm_operator.nodeset import podstate
+from slurm_operator.nodeset.choose import Cause, recorded
+from slurm_operator.nodeset.decide import decide
+from slurm_operator.nodeset.hands import Hands, Memory
+from slurm_operator.nodeset.observe import Observer
+from slurm_operator.nodeset.world import Standing, World
+from slurm_operator.runtime.actions import Kube
+from slurm_operator.runtime.caches import Caches
+from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.execute import execute
+from slurm_operator.runtime.plan import Result
+from slurm_operator.slurm.errors import SlurmError
+from slurm_operator.slurm.view import SlurmView
+from slurm_operator.slurm.views import SlurmViews
+
+log = logging.getLogger(__name__)
+
+STATE_MANAGER = "slurm-operator-pod-state"
+"""Field manager of the Slurm conditions on pods: the kubelet's conditions are never touched."""
+JOBS_MAX_AGE = 30.0
+
+
+class NodeSetReconciler:
+    def __init__(self, observe: Observer, kube: Kube, views: SlurmViews, clock: Clock) -> None:
+        self._observe = observe
+        self._kube = kube
+        self._views = views
+        self._clock = clock
+        self._memories: dict[Key, Memory] = {}
+
+    async def __call__(self, key: Key) -> Result:
+        memory = self._memories.setdefault(key, Memory())
+        world = self._observe(key, memory)
+        if world is None:
+            del self._memories[key]
+            return Result()
+        view = self._views.get((key[0], world.nodeset.spec.controller_ref.name))
+        if view is not None:
+            world = await _with_jobs(world, view)
+            view.watch_nodes(("NodeSet", key), _awaited(world))
+        plan = decide(world)
+        outcome = await execute(plan.actions, Hands(self._kube, view, memory, self._clock, key))
+        memory.refusals = tuple(str(failure) for failure in outcome.failures)
+        return outcome.result(plan.after)
+
+
+async def _with_jobs(world: World, view: SlurmView) -> World:
+    """Which jobs run until when is asked only when a choice between busy workers depends on it."""
+    busy = any(worker.standing is Standing.BUSY for worker in world.workers)
+    live = sum(worker.live for worker in world.workers)
+    leaving = world.nodeset.metadata.deletion_timestamp is not None or world.nodeset.spec.replicas < live
+    updating = world.nodeset.status.updated_replicas < live
+    if not busy or not (leaving or updating):
+        return world
+    try:
+        return dataclasses.replace(world, jobs=await view.job_ends(JOBS_MAX_AGE))
+    except SlurmError as error:
+        log.info("the running jobs cannot be listed, going on without their end times", extra={"error": str(error)})
+        return world
+
+
+def _awaited(world: World) -> set[str]:
+    """The nodes whose next state a pass waits for."""
+    return recorded(world, *Cause)
+
+
+class PodStateReconciler:
+    """Keeps what a worker pod says of its Slurm node true. Keyed by pod."""
+
+    def __init__(self, caches: Caches, kube: Kube, views: SlurmViews, clock: Clock) -> None:
+        self._caches = caches
+        self._kube = kube
+        self._views = views
+        self._clock = clock
+
+    async def __call__(self, key: Key) -> Result:
+        pod = self._caches.store(PODS).get(*key)
+        if pod is None:
+            return Result()
+        nodeset = self._caches.store(NODESETS).get(key[0], pod.metadata.labels.get(names.LABEL_INSTANCE, ""))
+        if nodeset is None:
+            return Result()
+        slurm = self._views.state((key[0], nodeset.spec.controller_ref.name))
+        protection = nodeset.spec.workload_disruption_protection
+        writes = podstate.decide(pod, slurm, protection=protection, now=self._clock.now())
+        try:
+            if writes.protect is not None:
+                label = names.TRUE if writes.protect else None
+                change = {"metadata": {"uid": pod.metadata.uid, "labels": {names.LABEL_POD_PROTECT: label}}}
+                self._kube.saw(PODS, await self._kube.client.patch(PODS, key[1], change, key[0]))
+            if writes.conditions is not None:
+                applied = await self._kube.client.apply(
+                    PODS, writes.conditions, manager=STATE_MANAGER, subresource="status"
+                )
+                self._kube.saw(PODS, applied)
+        except NotFound:
+            return Result()
+        return Result()
