@@ -1,0 +1,1 @@
+"""A whole controller on the runtime, small enough to read at one sitting."""

@@ -1,0 +1,148 @@
+"""Changes of the configuration on the real stage: live within seconds everywhere, or refused before they do harm."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.slurm import Slurm
+from tests.e2e.small import Small, answers, part, stopwatch, wait_degraded
+from tests.e2e.stage import Cluster, eventually
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+
+EXTRA = str(part("Controller")["spec"]["extraConf"])
+SOON = 15.0
+
+
+@pytest.fixture
+def extra(slurm: Slurm) -> Iterator[Slurm]:
+    """The shared cluster, whose extraConf a test may change."""
+    yield slurm
+    slurm.patch("controller", "slurm", {"spec": {"extraConf": EXTRA, "prologScriptRefs": None}})
+    eventually("the old partitions are back", lambda: answers(slurm, "sinfo") and "night" not in partitions(slurm))
+    slurm.wait_ready("controller/slurm")
+
+
+@pytest.fixture
+def restarting(operator: Cluster, namespace: str) -> Small:
+    """A cluster whose slurmctld restarts to take up a configuration."""
+    small = Small(operator, namespace)
+    small.start(inplaceReconfigure=False)
+    return small
+
+
+def partitions(slurm: Slurm) -> list[str]:
+    return slurm.login("sinfo", "-h", "-o", "%R").split()
+
+
+def restarts(slurm: Slurm) -> tuple[str, int]:
+    """Which slurmctld this is: the pod, and how often its container was started again."""
+    pod = slurm.get("pod", "slurm-controller-0")
+    return pod["metadata"]["uid"], sum(s["restartCount"] for s in pod["status"]["containerStatuses"])
+
+
+def on_worker(slurm: Slurm, worker: str, *command: str) -> str:
+    return slurm.kubectl("exec", worker, "-c", "slurmd", "--", *command).strip()
+
+
+def script(name: str, line: str) -> dict[str, object]:
+    """A ConfigMap with one script."""
+    data = {f"{name}.sh": f"#!/bin/sh\n{line}\n"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def refer_to(slurm: Slurm, name: str) -> None:
+    """A prolog more: a new volume of the pod, so that slurmctld restarts."""
+    before = restarts(slurm)
+    slurm.patch("controller", "slurm", {"spec": {"prologScriptRefs": [{"name": name}]}})
+    eventually("a new slurmctld", lambda: pod_exists(slurm) and restarts(slurm) != before, timeout=90)
+    slurm.wait_ready("controller/slurm")
+    eventually("it answers", lambda: answers(slurm, "sinfo"))
+
+
+def pod_exists(slurm: Slurm) -> bool:
+    return "slurm-controller-0" in slurm.kubectl("get", "pods", "-o", "name")
+
+
+def greeting(slurm: Slurm, worker: str) -> str:
+    """What the prolog of a job leaves behind on its worker; nothing if slurmd was just reading its configuration."""
+    on_worker(slurm, worker, "rm", "-f", "/tmp/greeting")
+    answers(slurm, "srun", "-w", worker, "true")
+    return on_worker(slurm, worker, "sh", "-c", "cat /tmp/greeting || true")
+
+
+def test_a_change_is_live_everywhere_within_seconds_and_slurmctld_stays(extra: Slurm) -> None:
+    """scenario 178"""
+    before = restarts(extra)
+    extra.patch("controller", "slurm", {"spec": {"extraConf": f"{EXTRA}PartitionName=night Nodes=ALL Hidden=NO\n"}})
+    with stopwatch("a new partition is seen on the login pod"):
+        eventually("sinfo shows the partition", lambda: "night" in partitions(extra), timeout=SOON, pause=0.1)
+    eventually(
+        "the worker has the file",
+        lambda: "night" in on_worker(extra, "small-0", "cat", "/run/slurm/conf/slurm.conf"),
+        timeout=SOON,
+    )
+    eventually(
+        "the login pod has the file",
+        lambda: "night" in extra.login("cat", "/run/slurm/conf/slurm.conf"),
+        timeout=SOON,
+    )
+    assert extra.login("srun", "-p", "night", "-N1", "hostname")
+    assert restarts(extra) == before
+
+
+def test_a_changed_script_of_a_referenced_config_map_runs_before_the_next_job(extra: Slurm) -> None:
+    extra.apply(script("greet", "echo one > /tmp/greeting"))
+    refer_to(extra, "greet")
+    eventually("the prolog runs", lambda: greeting(extra, "small-0") == "one")
+    before = restarts(extra)
+    extra.apply(script("greet", "echo two > /tmp/greeting"))
+    with stopwatch("a changed prolog runs"):
+        eventually("the changed prolog runs", lambda: greeting(extra, "small-0") == "two", timeout=SOON)
+    assert restarts(extra) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("NoSuchParameter=1", ("NoSuchParameter",)),
+        ("PartitionName=night Nodes=nowhere", ("nowhere",)),
+        ("SchedulerType", ("SchedulerType",)),
+    ],
+    ids=["unknown key", "unknown nodes", "no value"],
+)
+def test_a_fatal_configuration_is_refused_and_slurmctld_goes_on(extra: Slurm, line: str, words: tuple[str]) -> None:
+    before = restarts(extra)
+    extra.patch("controller", "slurm", {"spec": {"extraConf": f"{EXTRA}{line}\n"}})
+    wait_degraded(extra, "controller", "slurm", "ConfigurationRejected", "slurm.conf:", *words, timeout=20)
+    assert answers(extra, "sinfo")
+    assert line not in extra.get("configmap", "slurm-config")["data"]["slurm.conf"]
+    assert restarts(extra) == before
+    extra.patch("controller", "slurm", {"spec": {"extraConf": EXTRA}})
+    eventually(
+        "it is healthy again",
+        lambda: extra.condition("controller", "slurm", "Degraded").get("status") == "False",
+        timeout=20,
+    )
+    extra.wait_ready("controller/slurm", timeout=20)
+
+
+def test_without_in_place_reconfigure_slurmctld_restarts_once_and_runs_the_new_one(restarting: Small) -> None:
+    """scenario 178"""
+    uid, _ = restarts(restarting)
+    night = f"{EXTRA}PartitionName=night Nodes=ALL\n"
+    restarting.patch("controller", "slurm", {"spec": {"extraConf": night}})
+    eventually(
+        "sinfo shows the partition",
+        lambda: answers(restarting, "sinfo") and "night" in partitions(restarting),
+        timeout=90,
+    )
+    restarting.wait_ready("controller/slurm")
+    after, count = restarts(restarting)
+    assert after != uid
+    assert count == 0
+    restarting.apply(script("greet", "echo one > /tmp/greeting"))
+    refer_to(restarting, "greet")
+    eventually("the prolog runs", lambda: greeting(restarting, "work-0") == "one")
+    restarting.apply(script("greet", "echo two > /tmp/greeting"))
+    eventually("the changed prolog runs", lambda: greeting(restarting, "work-0") == "two", timeout=90)

@@ -1,0 +1,157 @@
+"""Decisions about one Accounting."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from slurm_operator.accounting import SLOW_START, Seen, decide
+from slurm_operator.api import Accounting
+from slurm_operator.kube.kinds import STATEFUL_SETS, Pod, StatefulSet
+from slurm_operator.runtime.children import Children
+from slurm_operator.runtime.daemon import Daemon
+from slurm_operator.runtime.times import rfc3339
+from tests.unit.controller.make import (
+    KEYS,
+    NOW,
+    applied,
+    degraded,
+    deleted,
+    deleting,
+    pod,
+    ready,
+    refs,
+    stateful_set,
+    status,
+    verdict,
+    with_status,
+)
+from tests.unit.desired import examples
+
+SECRETS = {**KEYS, "mariadb-password": {"password": b"hunter2"}}
+CHILDREN = {"Service/slurm-accounting", "Secret/slurm-accounting", "StatefulSet/slurm-accounting"}
+EXTERNAL = "external: true\nexternalConfig: {host: dbd.example.com, port: 7819}\n"
+
+
+def seen(
+    of: Accounting | None = None,
+    workload: StatefulSet | None = None,
+    *pods: Pod,
+    children: Children = (),
+    **fields: Any,
+) -> Seen:
+    standard = {"refs": refs(SECRETS), "refusals": (), "now": NOW}
+    return Seen(
+        accounting=of if of is not None else examples.accounting(),
+        slurmdbd=Daemon(workload, pods, children),
+        **{**standard, **fields},
+    )
+
+
+def live(**fields: Any) -> StatefulSet:
+    return stateful_set("slurm-accounting", **fields)
+
+
+def test_everything_is_made() -> None:
+    plan = decide(seen())
+    assert set(applied(plan)) == CHILDREN
+    assert verdict(plan, "Ready")[0] == "False"
+    assert "mariadb:3306/slurm_acct_db" in verdict(plan, "Ready")[2]
+    assert degraded(plan) == ""
+
+
+def test_ready_once_slurmdbd_answers_and_silent_afterwards() -> None:
+    first = seen(None, live(), pod(container="slurmdbd"))
+    plan = decide(first)
+    assert verdict(plan, "Ready") == ("True", "Ready", "slurmdbd answers")
+    assert plan.after is None
+    again = decide(replace(first, accounting=with_status(first.accounting, plan)))
+    assert status(again) == {}
+
+
+def test_a_new_password_restarts_slurmdbd() -> None:
+    def template(password: bytes) -> object:
+        plan = decide(seen(refs=refs({**KEYS, "mariadb-password": {"password": password}})))
+        return applied(plan)["StatefulSet/slurm-accounting"]["spec"]["template"]["metadata"]["annotations"]
+
+    assert template(b"hunter2") == template(b"hunter2") != template(b"hunter3")
+
+
+@pytest.mark.parametrize(
+    ("extra", "secrets", "reason", "named"),
+    [
+        ("", {}, "SecretNotFound", "slurmKeyRef"),
+        ("", KEYS, "SecretNotFound", "storageConfig.passwordKeyRef"),
+        ("", {**KEYS, "mariadb-password": {"pass": b""}}, "SecretKeyNotFound", "mariadb-password has no key password"),
+        ("jwksKeyRef: {name: jwks, key: jwks.json}\n", SECRETS, "ConfigMapNotFound", "ConfigMap slurm/jwks"),
+        ("storageConfig: null\n", SECRETS, "StorageConfigMissing", "storageConfig"),
+        ("", {**KEYS, "mariadb-password": {"password": b"\xff"}}, "InvalidSpec", "utf-8"),
+        ('extraConf: "DbdPrt=6819"\n', SECRETS, "ConfigurationRejected", "stays in force"),
+        ("service: {spec: {ports: [{name: slurmdbd, port: 1}]}}\n", SECRETS, "InvalidSpec", "slurmdbd"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_touched(
+    extra: str, secrets: dict[str, dict[str, bytes]], reason: str, named: str
+) -> None:
+    workload = live()
+    plan = decide(seen(examples.accounting(extra), workload, children=((STATEFUL_SETS, workload),), refs=refs(secrets)))
+    assert (ready(plan), degraded(plan)) == (False, reason)
+    assert named in verdict(plan, "Degraded")[2]
+    assert (applied(plan), deleted(plan)) == ({}, [])
+
+
+def silent(seconds: float, **fields: Any) -> Pod:
+    """A slurmdbd that has been running for so long and does not listen."""
+    found = pod("slurm-accounting-0", container="slurmdbd", ready=False, **fields)
+    since = rfc3339(NOW - seconds)
+    conditions = tuple(msgspec.structs.replace(one, last_transition_time=since) for one in found.status.conditions)
+    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("daemon", "reason", "after"),
+    [
+        (silent(0), "", SLOW_START),
+        (silent(10), "", SLOW_START - 10),
+        (silent(31), "DatabaseUnreachable", None),
+        (silent(31, terminating=True), "", None),
+        (pod(container="slurmdbd"), "", None),
+        (pod(container="sidecar", ready=False), "", None),
+        (silent(31, waiting="ErrImagePull"), "ErrImagePull", None),
+    ],
+)
+def test_a_slurmdbd_that_keeps_silent_waits_for_its_database(daemon: Pod, reason: str, after: float | None) -> None:
+    """Told after half a minute, and looked at again just then."""
+    plan = decide(seen(None, live(ready=0), daemon))
+    assert degraded(plan) == reason
+    assert (plan.after is None) == (after is None)
+    assert plan.after == (pytest.approx(after, abs=0.01) if after is not None else None)
+    if reason == "DatabaseUnreachable":
+        told = verdict(plan, "Degraded")[2]
+        assert "mariadb:3306/slurm_acct_db" in told
+        assert "password" in told
+
+
+def test_a_silent_pod_without_conditions_counts_from_its_start() -> None:
+    found = silent(0)
+    bare = msgspec.structs.replace(found.status, conditions=(), start_time=rfc3339(NOW - 60))
+    plan = decide(seen(None, live(ready=0), msgspec.structs.replace(found, status=bare)))
+    assert degraded(plan) == "DatabaseUnreachable"
+
+
+def test_an_external_slurmdbd_needs_nothing() -> None:
+    """scenario 188: nothing is made, and what an internal one left behind goes."""
+    workload = live()
+    plan = decide(seen(examples.accounting(EXTERNAL), workload, children=((STATEFUL_SETS, workload),)))
+    assert applied(plan) == {}
+    assert deleted(plan) == ["StatefulSet/slurm-accounting"]
+    assert verdict(plan, "Ready") == ("True", "Ready", "slurmdbd runs elsewhere, at dbd.example.com:7819")
+    assert plan.after is None
+
+
+def test_nothing_is_done_for_one_that_goes_or_is_not_known_yet() -> None:
+    assert decide(seen(deleting(examples.accounting()))).actions == ()
+    loading = decide(seen(refs=refs({}, loading=True)))
+    assert loading.actions == ()
+    assert loading.after

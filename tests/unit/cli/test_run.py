@@ -1,0 +1,103 @@
+"""`run`: the whole process against the in-memory API server, and how it finds slurmrestd."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import aiohttp
+import pytest
+
+from slurm_local.apiserver import free_ports
+from slurm_operator.cli import parser
+from slurm_operator.cli import run as command
+from slurm_operator.errors import UserError
+from slurm_operator.kube.client import Client
+from slurm_operator.kube.config import KubeConfig
+from slurm_operator.kube.indexes import BY_INSTANCE, instance
+from slurm_operator.kube.kinds import PODS, Pod, PodStatus
+from slurm_operator.kube.model import ObjectMeta
+from slurm_operator.runtime.caches import Caches
+from tests.fakes.apiserver import FakeApiServer, Refuse
+from tests.unit.desired import examples
+
+NAMES = {"app.kubernetes.io/name": "slurmrestd", "app.kubernetes.io/instance": "slurm"}
+
+
+async def until(met: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not met():  # noqa: ASYNC110 - the process has no event for it
+            await asyncio.sleep(0.02)
+
+
+async def test_the_process_from_start_to_end(server: FakeApiServer) -> None:
+    """Leads, is ready, knows its namespaces alone, and on SIGTERM ends with the lease given back."""
+    health = f"127.0.0.1:{free_ports(1)[0]}"
+    words = ["--leader-elect", "--namespaces", "default, kube-system", f"--health-addr={health}", "--metrics-addr=0"]
+    options = parser().parse_args(["run", *words, "--nodeset-workers=2"])
+    task = asyncio.create_task(command._serve(options, KubeConfig(server.url, namespace="default")))
+    try:
+        await until(lambda: server.log("create", "leases"))
+        async with aiohttp.ClientSession() as session, session.get(f"http://{health}/readyz") as answer:
+            assert answer.status == 200
+        assert {line.namespace for line in server.log("watch", "controllers")} == {"default", "kube-system"}
+        assert {line.namespace for line in server.log("watch", "nodes")} == {""}
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert await asyncio.wait_for(task, 10) == 0
+    lease = server.cluster.get(server.cluster.kind("Lease"), command.LEASE, "default")
+    assert not lease["spec"].get("holderIdentity")
+
+
+def test_the_command_line_reaches_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def ran(work: object) -> int:
+        seen.append(work)
+        getattr(work, "close")()  # noqa: B009 - a coroutine that nobody awaits
+        return 7
+
+    monkeypatch.setattr(command, "load", lambda path, context: KubeConfig(f"https://{path}"))
+    monkeypatch.setattr(command, "configure_logging", seen.append)
+    monkeypatch.setattr(command, "run_loop", ran)
+    options = parser().parse_args(["run", "--kubeconfig", "here", "--zap-log-level", "debug"])
+    assert options.run(options) == 7
+    assert seen[0] == "debug"
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_whether_the_cluster_knows_monitors(server: FakeApiServer, client: Client, known: bool) -> None:
+    if not known:
+        server.inject(Refuse(404), "list", "servicemonitors")
+    assert await command._knows_monitors(client) is known
+
+
+def pod(name: str, ip: str, *, terminating: bool = False) -> Pod:
+    gone = "2027-01-15T08:00:00Z" if terminating else None
+    meta = ObjectMeta(name=name, namespace="slurm", labels=NAMES, resource_version="1", deletion_timestamp=gone)
+    return Pod(metadata=meta, status=PodStatus(pod_ip=ip))
+
+
+async def test_where_slurmrestd_is_found(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the user says; in a pod by its Service; from outside at a pod's address, or by its Service after all."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    caches, restapi = Caches(client), examples.restapi()
+    store = caches.follow(PODS, indexers={BY_INSTANCE: instance})
+    by_name = "http://slurm-restapi.slurm:6820"
+    assert command._locate(restapi, caches=caches, given={}) == by_name
+    for found in (pod("a", "10.0.0.1", terminating=True), pod("b", ""), pod("c", "10.0.0.3")):
+        store.upsert(found)
+    assert command._locate(restapi, caches=caches, given={}) == "http://10.0.0.3:6820"
+    assert command._locate(restapi, caches=caches, given={"slurm/slurm": "http://here"}) == "http://here"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setattr("slurm_operator.cli.run.Path.exists", lambda path: True)
+    assert command._locate(restapi, caches=caches, given={}) == by_name
+
+
+def test_words_and_addresses() -> None:
+    assert command._words(" a, b,,") == ("a", "b")
+    assert command._urls(["slurm/a=http://x?y=z"]) == {"slurm/a": "http://x?y=z"}
+    for wrong in ("slurm/a", "a=http://x/y"):
+        with pytest.raises(UserError, match="NAMESPACE/CONTROLLER=URL"):
+            command._urls([wrong])
+    assert isinstance(command._resolv_conf(), str)

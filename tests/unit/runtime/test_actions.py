@@ -1,0 +1,155 @@
+"""Kubernetes actions on the in-memory API server: what they write, remember and forgive."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from slurm_operator.kube.client import Client
+from slurm_operator.kube.errors import AlreadyExists
+from slurm_operator.kube.events import Recorder
+from slurm_operator.kube.kinds import CONFIG_MAPS, EVENTS, NODES, PODS, SECRETS, ConfigMap
+from slurm_operator.kube.resource import Manifest, Resource
+from slurm_operator.kube.store import Store
+from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, Kube, Patch, RecordEvent
+from slurm_operator.runtime.execute import execute
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import FakeClock
+
+
+@dataclass
+class Hands:
+    kube: Kube
+
+
+@pytest.fixture
+async def hands(client: Client, clock: FakeClock) -> AsyncIterator[Hands]:
+    recorder = Recorder(client, "test", clock=clock)
+    stores: dict[Resource[Any], Store[Any]] = {CONFIG_MAPS: Store(), PODS: Store()}
+    sending = asyncio.create_task(recorder.run())
+    yield Hands(Kube(client, recorder, stores, manager="test", clock=clock))
+    sending.cancel()
+
+
+def config_map(name: str = "a", **data: str) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": data,
+    }
+
+
+def pod(name: str) -> Manifest:
+    spec = {"containers": [{"name": "main", "image": "busybox"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+async def test_applying_twice_writes_once(hands: Hands, server: FakeApiServer) -> None:
+    """scenario 9: the second pass sends nothing, and says that it did nothing"""
+    action = Apply(CONFIG_MAPS, config_map(x="1"))
+    assert (await execute([action], hands)).wrote == (action,)
+    assert (await execute([action], hands)).wrote == ()
+    assert len(server.writes) == 1
+
+
+async def test_a_write_is_seen_at_once(hands: Hands) -> None:
+    store = hands.kube.store(CONFIG_MAPS)
+    await Create(CONFIG_MAPS, config_map(x="1")).run(hands)
+    found = store.get("default", "a")
+    assert isinstance(found, ConfigMap)
+    assert found.data == {"x": "1"}
+    await Patch(CONFIG_MAPS, "default", "a", {"data": {"x": "2"}}).run(hands)
+    patched = store.get("default", "a")
+    assert patched is not None
+    assert patched.data == {"x": "2"}
+
+
+async def test_a_kind_that_nobody_follows_can_be_written(hands: Hands) -> None:
+    secret = {**config_map("s"), "kind": "Secret", "data": {"key": "c2VjcmV0"}}
+    assert (await Apply(SECRETS, secret).run(hands)).wrote
+    assert not (await Apply(SECRETS, secret).run(hands)).wrote
+
+
+async def test_creating_what_exists_is_a_failure(hands: Hands) -> None:
+    await Create(CONFIG_MAPS, config_map()).run(hands)
+    with pytest.raises(AlreadyExists):
+        await Create(CONFIG_MAPS, config_map()).run(hands)
+
+
+async def test_patching_and_reporting_on_what_is_gone_is_no_failure(hands: Hands) -> None:
+    """scenarios 108 and 112"""
+    assert not (await Patch(PODS, "default", "gone", {"metadata": {"labels": {"a": "b"}}}).run(hands)).wrote
+    status = {"metadata": {"name": "gone", "namespace": "default"}, "status": {"phase": "Running"}}
+    assert not (await ApplyStatus(PODS, status).run(hands)).wrote
+
+
+async def test_only_the_object_that_was_seen_is_deleted(hands: Hands, client: Client) -> None:
+    await Create(CONFIG_MAPS, config_map()).run(hands)
+    assert not (await Delete(CONFIG_MAPS, "default", "a", uid="of-its-predecessor").run(hands)).wrote
+    found = await client.get(CONFIG_MAPS, "a", "default")
+    delete = Delete(CONFIG_MAPS, "default", "a", found.metadata.uid)
+    assert (await delete.run(hands)).wrote
+    assert not (await delete.run(hands)).wrote
+
+
+async def test_status_is_written_through_its_subresource(hands: Hands, server: FakeApiServer) -> None:
+    await Create(PODS, pod("p")).run(hands)
+    status = {"metadata": {"name": "p", "namespace": "default"}, "status": {"phase": "Running"}}
+    assert (await ApplyStatus(PODS, status).run(hands)).wrote
+    found = hands.kube.store(PODS).get("default", "p")
+    assert found is not None
+    assert found.status.phase == "Running"
+    assert [line.query["fieldManager"] for line in server.log("apply", "pods/status")] == ["test-status"]
+
+
+async def test_an_event_reaches_its_object(hands: Hands, client: Client, clock: FakeClock) -> None:
+    await Create(PODS, pod("p")).run(hands)
+    about = await client.get(PODS, "p", "default")
+    await RecordEvent(PODS, about, "Drained", "nothing runs here", "Warning").run(hands)
+    await clock.sleep(1)
+    listing = await client.list(EVENTS, "default")
+    assert [(event.reason, event.note, event.type) for event in listing.items] == [
+        ("Drained", "nothing runs here", "Warning")
+    ]
+
+
+async def test_what_a_person_reads_of_an_action(client: Client, hands: Hands) -> None:
+    await Create(PODS, pod("p")).run(hands)
+    about = await client.get(PODS, "p", "default")
+    address = {"metadata": {"name": "p", "namespace": "default"}, "status": {"phase": "Failed"}}
+    described = [
+        Apply(CONFIG_MAPS, config_map(x="1")).describe(),
+        Create(NODES, {"metadata": {"generateName": "n-"}}).describe(),
+        Patch(PODS, "default", "p", {"spec": {}}, subresource="resize").describe(),
+        Delete(PODS, "default", "p", "uid-1").describe(),
+        ApplyStatus(PODS, address).describe(),
+        RecordEvent(PODS, about, "Drained", "free").describe(),
+    ]
+    assert [line.pop("action") for line in described] == [
+        "apply ConfigMap default/a",
+        "create Node n-",
+        "patch resize of Pod default/p",
+        "delete Pod default/p",
+        "report on Pod default/p",
+        "tell Pod default/p: Drained",
+    ]
+    assert described == [
+        {"manifest": config_map(x="1")},
+        {"manifest": {"metadata": {"generateName": "n-"}}},
+        {"patch": {"spec": {}}},
+        {"uid": "uid-1"},
+        {"status": {"phase": "Failed"}},
+        {"type": "Normal", "note": "free"},
+    ]
+
+
+def test_a_dry_run_shows_no_secret() -> None:
+    secret = {**config_map("s"), "kind": "Secret", "data": {"key": "aHVudGVyMg=="}, "stringData": {"key": "hunter2"}}
+    shown = str(Create(SECRETS, secret).describe()) + str(Apply(SECRETS, secret).describe())
+    shown += str(Patch(SECRETS, "default", "s", {"data": {"key": "aHVudGVyMg=="}}).describe())
+    assert "hunter2" not in shown
+    assert "aHVudGVyMg" not in shown
+    assert shown.count("sha256:") == 5

@@ -1,0 +1,131 @@
+"""References: Secrets and ConfigMaps by name. Their coming and going wakes whoever refers to them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from slurm_operator.api.common import ConfigMapKeySelector, KeyReferences, SecretKeySelector
+from slurm_operator.kube.client import Client
+from slurm_operator.kube.kinds import CONFIG_MAPS, SECRETS
+from slurm_operator.kube.resource import Manifest
+from slurm_operator.runtime.caches import Caches
+from slurm_operator.runtime.queue import Queue
+from slurm_operator.runtime.references import LOADING, References, Refs
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.clock import FakeClock
+
+KEY = ("default", "slurm")
+OWNER = ("Controller", KEY)
+
+
+def secret(name: str = "keys", **data: str) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
+
+
+@pytest.fixture
+async def references(client: Client, clock: FakeClock) -> AsyncIterator[References]:
+    caches = Caches(client, clock=clock)
+    found = References(caches)
+    running = asyncio.create_task(caches.run())
+    yield found
+    running.cancel()
+
+
+@pytest.fixture
+def queue(references: References, clock: FakeClock) -> Queue:
+    found = Queue("controllers", clock=clock)
+    references.wake("Controller", found)
+    return found
+
+
+async def read(references: References, clock: FakeClock, *secrets: str, maps: tuple[str, ...] = ()) -> Refs:
+    """What is referred to, once the answers are in."""
+    while (refs := references.read(OWNER, "default", secrets=secrets, config_maps=maps)).loading:
+        await clock.sleep(LOADING)
+    return refs
+
+
+async def woken(queue: Queue) -> bool:
+    try:
+        async with asyncio.timeout(1):
+            key = await queue.get()
+    except TimeoutError:
+        return False
+    queue.done(key)
+    return key == KEY
+
+
+async def test_nothing_is_missing_before_the_answer_is_in(
+    references: References, client: Client, clock: FakeClock
+) -> None:
+    await client.create(SECRETS, secret(key="MQ=="))
+    first = references.read(OWNER, "default", secrets=["keys", ""])
+    assert first.loading
+    assert first.secret("keys") == {}
+    refs = await read(references, clock, "keys", "other")
+    assert refs.secret("keys") == {"key": b"1"}
+    assert (refs.secret("other"), refs.secrets["other"]) == ({}, None)
+    assert references.read(OWNER, "default").loading is False
+
+
+async def test_coming_changing_and_going_wakes_the_owner(
+    references: References, client: Client, clock: FakeClock, queue: Queue
+) -> None:
+    await read(references, clock, "keys", maps=("files",))
+    await client.create(SECRETS, secret(key="MQ=="))
+    assert await woken(queue)
+    await client.patch(SECRETS, "keys", {"data": {"key": "Mg=="}}, "default")
+    assert await woken(queue)
+    assert (await read(references, clock, "keys")).secret("keys") == {"key": b"2"}
+    await client.delete(SECRETS, "keys", "default")
+    assert await woken(queue)
+    await read(references, clock, "keys", maps=("files",))
+    await client.create(CONFIG_MAPS, {**secret("files"), "kind": "ConfigMap", "data": {"a.conf": "x"}})
+    assert await woken(queue)
+    assert (await read(references, clock, maps=("files",))).config_map("files") == {"a.conf": "x"}
+
+
+async def test_what_nobody_refers_to_wakes_nobody(
+    references: References, client: Client, server: FakeApiServer, clock: FakeClock, queue: Queue
+) -> None:
+    await read(references, clock, "keys")
+    references.drop(OWNER)
+    await clock.sleep(1)
+    assert server.open_watches == []
+    await client.create(SECRETS, secret())
+    assert not await woken(queue)
+
+
+async def test_the_owner_of_another_object_of_that_name_sleeps_on(
+    references: References, client: Client, clock: FakeClock, queue: Queue
+) -> None:
+    """scenario 190: a reference never leaves its namespace"""
+    await read(references, clock, "keys")
+    elsewhere = secret()
+    elsewhere["metadata"]["namespace"] = "kube-system"
+    await client.create(SECRETS, elsewhere)
+    assert not await woken(queue)
+    assert (await read(references, clock, "keys")).secrets["keys"] is None
+
+
+async def test_kinds_without_a_queue_are_only_read(references: References, client: Client, clock: FakeClock) -> None:
+    await read(references, clock, "keys")
+    await client.create(SECRETS, secret(key="MQ=="))
+    await clock.sleep(1)
+    assert (await read(references, clock, "keys")).secret("keys") == {"key": b"1"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (KeyReferences(), ""),
+        (KeyReferences(slurm_key_ref=SecretKeySelector(name="a", key="k")), "Secret slurm/a does not exist"),
+        (KeyReferences(jwt_key_ref=SecretKeySelector(name="b", key="k")), "correct jwtKeyRef"),
+        (KeyReferences(jwks_key_ref=ConfigMapKeySelector(name="c", key="k")), "correct jwksKeyRef"),
+    ],
+)
+def test_the_first_missing_key_is_named(keys: KeyReferences, words: str) -> None:
+    trouble = Refs({}, {}, loading=False).missing_keys("slurm", keys)
+    assert words in (trouble.message if trouble else "")
+    assert bool(trouble) == bool(words)

@@ -1,0 +1,82 @@
+"""Why pods do not run, in words that name the object and the cure."""
+
+import pytest
+
+from slurm_operator.kube.kinds import (
+    ContainerState,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Terminated,
+    Waiting,
+)
+from slurm_operator.kube.model import Condition, ObjectMeta
+from slurm_operator.runtime.trouble import trouble_of
+
+
+def pod(*, terminating: bool = False, name: str = "p", init: bool = False, **status: object) -> Pod:
+    gone = "2027-01-15T08:00:00Z" if terminating else None
+    containers = status.pop("container", None)
+    if containers is not None:
+        status["init_container_statuses" if init else "container_statuses"] = (containers,)
+    return Pod(
+        metadata=ObjectMeta(name=name, namespace="slurm", deletion_timestamp=gone),
+        spec=PodSpec(node_name="k8s-1"),
+        status=PodStatus(**status),  # type: ignore[arg-type]  # a table of fields
+    )
+
+
+def waiting(reason: str, restarts: int = 5, exit_code: int | None = None, message: str = "") -> ContainerStatus:
+    last = ContainerState(terminated=Terminated(exit_code=exit_code)) if exit_code is not None else ContainerState()
+    state = ContainerState(waiting=Waiting(reason=reason, message=message))
+    return ContainerStatus(name="main", state=state, last_state=last, restart_count=restarts)
+
+
+UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no CPU")
+UNKNOWN = Condition(type="Ready", status="Unknown")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "named"),
+    [
+        (pod(), "", ""),
+        (pod(conditions=(UNSCHEDULABLE,)), "Unschedulable", "pod slurm/p fits no node: no CPU"),
+        (pod(conditions=(UNKNOWN,)), "NodeLost", "its node k8s-1 does not answer"),
+        (pod(conditions=(UNKNOWN,), terminating=True), "NodeLost", "k8s-1"),
+        (pod(reason="NodeLost"), "NodeLost", "k8s-1"),
+        (pod(container=waiting("ErrImagePull", message="not found")), "ErrImagePull", "not found"),
+        (pod(container=waiting("ErrImagePull"), init=True), "ErrImagePull", "container main"),
+        (pod(container=waiting("ErrImagePull"), terminating=True), "", ""),
+        (pod(container=waiting("CreateContainerConfigError")), "CreateContainerConfigError", "create the Secret"),
+        (pod(container=waiting("CrashLoopBackOff", 1)), "", ""),
+        (pod(container=waiting("CrashLoopBackOff", 2, exit_code=3)), "CrashLoopBackOff", "last exit code 3"),
+        (pod(container=waiting("ContainerCreating")), "", ""),
+        (pod(container=ContainerStatus(name="main")), "", ""),
+        (pod(phase="Failed", reason="Evicted", message="disk full"), "Evicted", "disk full"),
+        (pod(phase="Failed"), "PodFailed", "see its events"),
+    ],
+)
+def test_what_keeps_a_pod_from_running(found: Pod, reason: str, named: str) -> None:
+    trouble = trouble_of([found])
+    assert (trouble.reason if trouble else "") == reason
+    assert named in (trouble.message if trouble else "")
+
+
+def test_a_node_that_is_known_to_be_lost_is_named_whatever_the_pod_says() -> None:
+    running = pod(conditions=(Condition(type="Ready", status="False"),), terminating=True)
+    assert trouble_of([running]) is None
+    trouble = trouble_of([running], lost={"k8s-1"})
+    assert trouble is not None
+    assert trouble.reason == "NodeLost"
+    assert "delete the Node once the machine is certainly off" in trouble.message
+
+
+def test_the_most_common_trouble_stands_for_all() -> None:
+    pods = [pod(conditions=(UNSCHEDULABLE,), name="a")]
+    pods += [pod(container=waiting("ErrImagePull"), name=name) for name in ("b", "c", "d")]
+    trouble = trouble_of(pods)
+    assert trouble is not None
+    assert trouble.reason == "ErrImagePull"
+    assert "pod slurm/b" in trouble.message
+    assert trouble.message.endswith("(and 2 more like it)")

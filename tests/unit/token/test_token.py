@@ -1,0 +1,141 @@
+"""Decisions about one Token."""
+
+from base64 import b64decode
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from slurm_operator.api import Token
+from slurm_operator.kube.kinds import Secret
+from slurm_operator.kube.model import OwnerReference
+from slurm_operator.runtime.times import rfc3339
+from slurm_operator.slurm.jwt import Claims, new_claims, sign, verify
+from slurm_operator.token import Seen, decide
+from tests.unit.controller.make import (
+    NOW,
+    applied,
+    degraded,
+    deleted,
+    deleting,
+    ready,
+    refs,
+    secret,
+    status,
+    verdict,
+    with_status,
+)
+from tests.unit.desired import examples
+
+KEY = b"j" * 32
+TARGET = "alice-jwt-alice"
+LIFE = 900
+ONCE = "refresh: false\n"
+
+
+def written(age: float = 0, *, key: bytes = KEY, user: str = "alice", ours: bool = True, **fields: Any) -> Secret:
+    """The Secret with a token that was issued `age` seconds ago."""
+    jwt = sign(key, new_claims(user, LIFE, NOW - age))
+    found = secret(TARGET, {"SLURM_JWT": jwt.encode()}, **fields)
+    owner = OwnerReference(kind="Token", uid=examples.META["uid"] if ours else "of-another", controller=True)
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, owner_references=(owner,)))
+
+
+def seen(of: Token | None = None, found: Secret | None = None, **fields: Any) -> Seen:
+    standard = {"refs": refs({"slurm-auth-jwt": {"jwt.key": KEY}}), "refusals": (), "now": NOW}
+    return Seen(token=of if of is not None else examples.token(), written=found, **{**standard, **fields})
+
+
+def signed(plan: Any, key: bytes = KEY) -> Claims | None:
+    """The claims of the token that would be written."""
+    manifest = applied(plan).get(f"Secret/{TARGET}")
+    return verify(b64decode(manifest["data"]["SLURM_JWT"]).decode(), key, NOW) if manifest else None
+
+
+def test_a_first_token() -> None:
+    """scenario 184: written, for the right user and life, and looked at again at 80 %."""
+    plan = decide(seen())
+    claims = signed(plan)
+    assert claims is not None
+    assert (claims.sun, claims.iat, claims.exp) == ("alice", int(NOW), int(NOW) + LIFE)
+    assert status(plan)["issuedAt"] == rfc3339(NOW)
+    assert ready(plan)
+    assert plan.after == 0.8 * LIFE
+
+
+@pytest.mark.parametrize(
+    ("extra", "found", "signs", "after", "reason"),
+    [
+        ("", written(0), False, 720, ""),
+        ("", written(719), False, 1, ""),
+        ("", written(720), True, 720, ""),
+        ("", written(899), True, 720, ""),
+        ("", written(901), True, 720, ""),
+        ("", written(0, key=b"rotated" * 5), True, 720, ""),
+        ("", written(0, user="bob"), True, 720, ""),
+        ("", secret(TARGET, {"SLURM_JWT": b"\xff\xfe"}), True, 720, ""),
+        ("", secret(TARGET, {"other": b""}), True, 720, ""),
+        ("lifetime: 10s\n", written(0), True, 8, ""),
+        (ONCE, None, True, 900, ""),
+        (ONCE, written(800), False, 100, ""),
+        (ONCE, written(901), False, None, "Expired"),
+        (ONCE, written(0, key=b"rotated" * 5), False, None, "Expired"),
+    ],
+)
+def test_when_a_token_is_signed(
+    extra: str, found: Secret | None, signs: bool, after: float | None, reason: str
+) -> None:
+    """scenario 184: the wait is always positive; a rotated key is followed at once; refresh=false is never renewed."""
+    plan = decide(seen(examples.token(extra), found))
+    assert (signed(plan) is not None) == signs
+    assert plan.after == after
+    assert degraded(plan) == reason
+    assert ready(plan) == (reason == "")
+
+
+def test_a_token_that_is_never_renewed_cannot_be_changed() -> None:
+    """scenario 184"""
+    assert applied(decide(seen(examples.token(ONCE))))[f"Secret/{TARGET}"]["immutable"] is True
+    assert "immutable" not in applied(decide(seen()))[f"Secret/{TARGET}"]
+
+
+def test_an_unchangeable_token_of_ours_is_made_anew_once_it_may_be_renewed() -> None:
+    plan = decide(seen(None, written(800, immutable=True)))
+    assert deleted(plan) == [f"Secret/{TARGET}"]
+    assert applied(plan) == {}
+    others = decide(seen(None, written(800, immutable=True, ours=False)))
+    assert deleted(others) == []
+
+
+def test_nothing_is_said_twice() -> None:
+    first = seen(None, written(100))
+    plan = decide(first)
+    assert decide(replace(first, token=with_status(first.token, plan))).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("secrets", "reason", "named"),
+    [
+        ({}, "SecretNotFound", "Secret slurm/slurm-auth-jwt"),
+        ({"slurm-auth-jwt": {"other": b""}}, "SecretKeyNotFound", "jwtKeyRef"),
+    ],
+)
+def test_without_its_key_nothing_is_written(secrets: dict[str, dict[str, bytes]], reason: str, named: str) -> None:
+    plan = decide(seen(None, written(0), refs=refs(secrets)))
+    assert applied(plan) == {}
+    assert (ready(plan), degraded(plan)) == (False, reason)
+    assert named in verdict(plan, "Degraded")[2]
+
+
+def test_without_a_key_reference_it_waits() -> None:
+    plan = decide(seen(examples.make(Token, "alice", "username: alice\n")))
+    assert applied(plan) == {}
+    assert not ready(plan)
+
+
+def test_nothing_is_done_for_one_that_goes_or_is_not_known_yet() -> None:
+    assert decide(seen(deleting(examples.token()))).actions == ()
+    loading = decide(seen(refs=refs({}, loading=True)))
+    assert loading.actions == ()
+    assert loading.after
