@@ -168,6 +168,9 @@ async def test_the_key_is_rotated(watch: Watch) -> None:
 
 
 async def test_slurmctld_restarted_with_its_state(watch: Watch) -> None:
+    await watch.until(
+        lambda state: isinstance(state, Known) and time.time() >= state.boot + 1, 20
+    )  # Slurm tells starts apart by the second
     before = known(watch.view.state)
     await watch.red.slurmctld.restart()
     await watch.red.ready()

@@ -322,6 +322,7 @@ class FakeSlurm:
             "active_features": node.features_act,
             "last_busy": _number(self._first_boot),
             "name": node.name,
+            "partitions": sorted({"all", *node.features}),
             "address": node.address,
             "hostname": node.name,
             "state": [base, *node.flags, *completing],

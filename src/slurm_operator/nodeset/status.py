@@ -99,7 +99,24 @@ def _ready(world: World, choice: Choice, counts: Mapping[str, int]) -> Verdict:
         return Verdict.of(
             names.CONDITION_READY, False, "NotRegistered", f"waiting for {listed(absent)} to register with Slurm"
         )
+    if outside := _outside_partition(world):
+        return Verdict.of(
+            names.CONDITION_READY,
+            False,
+            "PartitionMissing",
+            f"waiting for slurmctld to put {listed(outside)} into partition {world.nodeset.slurm_name}; "
+            f"Controller {world.nodeset.spec.controller_ref.name} says how far the configuration has come",
+        )
     return Verdict.of(names.CONDITION_READY, True, "AllWorkersReady", f"{want} of {want} workers are ready")
+
+
+def _outside_partition(world: World) -> list[str]:
+    """Registered workers that the running slurmctld has not in the NodeSet's partition: no job finds them there."""
+    partition = world.nodeset.spec.partition
+    if partition is None or not partition.enabled or world.controller is None or world.controller.spec.external:
+        return []
+    name = world.nodeset.slurm_name
+    return [w.name for w in world.workers if w.live and w.record is not None and name not in w.record.partitions]
 
 
 def _progressing(choice: Choice, awaited: Sequence[str], counts: Mapping[str, int]) -> Verdict:

@@ -41,6 +41,7 @@ class Node(Rest, frozen=True):
     extra: str = ""
     features: tuple[str, ...] = ()
     active_features: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
     topology: str = ""
     boot_time: Number = NO_NUMBER
     slurmd_start_time: Number = NO_NUMBER

@@ -114,12 +114,17 @@ def revision(of: NodeSet) -> str:
 
 
 def record(
-    name: str = "gpu-0", *state: str, reason: str = "", ip: str = "10.0.0.1", started: float = -3600
+    name: str = "gpu-0",
+    *state: str,
+    reason: str = "",
+    ip: str = "10.0.0.1",
+    started: float = -3600,
+    partitions: tuple[str, ...] = (),
 ) -> SlurmNode:
     """A Slurm node record, by default of a slurmd that started an hour ago."""
     words = state or ("IDLE", "DYNAMIC_NORM")
     start = Number(set=True, number=int(NOW + started))
-    return SlurmNode(name=name, state=words, reason=reason, address=ip, slurmd_start_time=start)
+    return SlurmNode(name=name, state=words, reason=reason, address=ip, slurmd_start_time=start, partitions=partitions)
 
 
 def known(*records: SlurmNode, age: float = 1.0, pending: Iterable[str] = ()) -> Known:

@@ -8,7 +8,7 @@ from slurm_operator.slurm.model import Node, Number
 FULL = b"""{
   "architecture": "x86_64", "boot_time": {"set": true, "infinite": false, "number": 1794802203},
   "cpu_load": 12, "cpus": 4, "energy": {"average_watts": 0}, "extra": "{\\"rack\\":\\"r1\\"}",
-  "features": ["small", "gpu"], "active_features": ["small"],
+  "features": ["small", "gpu"], "active_features": ["small"], "partitions": ["all", "small"],
   "last_busy": {"set": true, "infinite": false, "number": 1794802237},
   "name": "small-0", "next_state_after_reboot": ["INVALID"], "address": "10.77.0.21", "hostname": "small-0",
   "state": ["IDLE", "DRAIN", "A_STATE_OF_TOMORROW"], "real_memory": 2000, "comment": "pod=ns/name",

@@ -1,0 +1,80 @@
+"""What a NodeSet says of itself, and that it is silent at rest."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from slurm_operator.api.nodeset import NodeSetStatus
+from slurm_operator.kube.kinds import ControllerRevision
+from slurm_operator.nodeset.decide import decide
+from slurm_operator.nodeset.world import World
+from slurm_operator.runtime.actions import ApplyStatus, Create
+from slurm_operator.slurm.errors import Unreachable
+from slurm_operator.slurm.known import Unknown
+from tests.unit.nodeset.make import NOW, known, nodeset, revision, world
+from tests.unit.nodeset.plans import (
+    condition,
+    planned,
+    pods,
+    records,
+)
+
+# Rest
+
+
+def settled(count: int = 2, **spec: Any) -> World:
+    wanted = nodeset(count, **spec)
+    ordinals = range(count)
+    of = world(wanted, *pods(*ordinals, rev=revision(wanted)), slurm=known(*records(*ordinals, partitions=("gpu",))))
+    (status,) = [a.manifest["status"] for a in planned(of, ApplyStatus)]
+    (made,) = [a.manifest for a in planned(of, Create) if a.resource.kind == "ControllerRevision"]
+    reported = nodeset(count, **spec, status=msgspec.convert(status, NodeSetStatus))
+    return replace(of, nodeset=reported, revisions=(msgspec.convert(made, ControllerRevision),))
+
+
+def test_at_rest_there_is_nothing_to_do() -> None:
+    """scenario 112"""
+    of = settled()
+    assert decide(of).actions == ()
+    assert of.nodeset.status.condition("Ready").status == "True"  # type: ignore[union-attr] # it is there
+
+
+def test_losing_slurm_changes_the_report_and_nothing_else() -> None:
+    of = settled()
+    lost = replace(of, slurm=Unknown(NOW, "slurmrestd does not answer", error=Unreachable("GET nodes/")))
+    assert [type(action) for action in decide(lost).actions] == [ApplyStatus]
+    assert condition(lost, "SlurmReachable")["message"] == "slurmrestd does not answer"
+    assert condition(lost, "Ready")["status"] == "True"
+
+
+def test_a_new_process_repeats_what_the_last_one_said_until_slurm_has_had_time_to_answer() -> None:
+    """The first pass after a restart writes nothing."""
+    asking = replace(settled(), slurm=Unknown(NOW - 1, "not read yet"))
+    assert decide(asking).actions == ()
+    assert decide(asking).after == pytest.approx(9)
+    assert condition(replace(asking, slurm=Unknown(NOW - 11, "not read yet")), "SlurmReachable")["status"] == "False"
+
+
+@pytest.mark.parametrize(
+    ("partition", "ready"), [(None, "True"), ({"enabled": False}, "True"), ({"enabled": True}, "False")]
+)
+def test_a_nodeset_is_ready_only_when_jobs_reach_its_partition(partition: dict[str, Any] | None, ready: str) -> None:
+    """slurmctld takes up a new partition some seconds after the first worker has registered."""
+    wanted = nodeset(1, partition=partition)
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=known(*records(0)))
+    assert condition(of, "Ready")["status"] == ready
+    taken_up = replace(of, slurm=known(*records(0, partitions=("gpu",))))
+    assert condition(taken_up, "Ready")["status"] == "True"
+
+
+def test_the_partitions_of_a_cluster_that_somebody_else_configures_are_theirs() -> None:
+    wanted = nodeset(1, partition={"enabled": True})
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=known(*records(0)))
+    assert of.controller is not None
+    elsewhere = msgspec.structs.replace(of.controller.spec, external=True)
+    assert (
+        condition(replace(of, controller=msgspec.structs.replace(of.controller, spec=elsewhere)), "Ready")["status"]
+        == "True"
+    )
