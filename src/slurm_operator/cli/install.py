@@ -9,6 +9,7 @@ from slurm_operator.api import names
 from slurm_operator.api.crd import render_crds
 from slurm_operator.cli.manifests import IMAGE, NAME, operator_manifests
 from slurm_operator.cli.types import Subparsers
+from slurm_operator.cli.webhook_manifests import NAME as WEBHOOK
 from slurm_operator.cli.webhook_manifests import WebhookOptions, webhook_manifests
 from slurm_operator.errors import UserError
 from slurm_operator.kube import Client, load
@@ -29,7 +30,12 @@ def add_command(subparsers: Subparsers) -> None:
     install.add_argument(
         "--wait", type=float, default=120.0, metavar="SECONDS", help="how long to wait until it is ready"
     )
-    install.add_argument("--webhook", action="store_true", help="install the admission webhook too")
+    install.add_argument(
+        "--no-webhook",
+        dest="webhook",
+        action="store_false",
+        help="leave the admission webhook out; the rules of the CRDs still hold",
+    )
     install.set_defaults(run=run_install)
     uninstall = subparsers.add_parser("uninstall", help="remove the operator; clusters and their jobs go on running")
     uninstall.add_argument("--crds", action="store_true", help="remove the CRDs too, and with them every Slurm cluster")
@@ -44,7 +50,7 @@ def run_install(options: argparse.Namespace) -> int:
     async def work() -> None:
         async with Client(load(options.kubeconfig, options.context)) as client:
             await install(client, options.namespace, options.image, webhook=options.webhook)
-            await wait_ready(client, options.namespace, options.wait)
+            await wait_ready(client, options.namespace, options.wait, webhook=options.webhook)
 
     run_loop(work())
     print(f"slurm-operator is ready in namespace {options.namespace}")
@@ -63,7 +69,7 @@ def run_uninstall(options: argparse.Namespace) -> int:
     return 0
 
 
-async def install(client: Client, namespace: str, image: str = IMAGE, *, webhook: bool = False) -> None:
+async def install(client: Client, namespace: str, image: str = IMAGE, *, webhook: bool = True) -> None:
     """CRDs first, and only on once the server knows them."""
     manifests = Manifests(client, MANAGER, namespace)
     crds = crd_manifests()
@@ -89,19 +95,25 @@ def crd_manifests() -> list[Manifest]:
     return [document for document in yaml.safe_load_all(render_crds()) if document]
 
 
-async def wait_ready(client: Client, namespace: str, seconds: float) -> None:
-    """Returns when the Deployment is; else says what it waits for."""
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                found = await client.get(DEPLOYMENTS, NAME, namespace)
-                current = found.status.observed_generation >= found.metadata.generation
-                if current and found.status.updated_replicas == found.status.ready_replicas == found.spec.replicas:
-                    return
-                await asyncio.sleep(0.5)
-    except TimeoutError as error:
-        hint = f"see: kubectl -n {namespace} describe pods; the image is loaded with `slurm-operator local load-image`"
-        raise UserError(f"the operator was not ready within {seconds:g} s", hint) from error
+async def wait_ready(client: Client, namespace: str, seconds: float, *, webhook: bool = True) -> None:
+    """Returns when the Deployments are; else says what it waits for."""
+    for name in (NAME, WEBHOOK) if webhook else (NAME,):
+        try:
+            async with asyncio.timeout(seconds):
+                await _rolled_out(client, name, namespace)
+        except TimeoutError as error:
+            see = f"see: kubectl -n {namespace} describe pods"
+            hint = f"{see}; the image is loaded with `slurm-operator local load-image`"
+            raise UserError(f"Deployment {name} was not ready within {seconds:g} s", hint) from error
+
+
+async def _rolled_out(client: Client, name: str, namespace: str) -> None:
+    while True:
+        found = await client.get(DEPLOYMENTS, name, namespace)
+        current = found.status.observed_generation >= found.metadata.generation
+        if current and found.status.updated_replicas == found.status.ready_replicas == found.spec.replicas:
+            return
+        await asyncio.sleep(0.5)
 
 
 async def _established(client: Client, name: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from slurm_operator.api import KINDS, names
 from slurm_operator.cli.install import crd_manifests, install, uninstall, wait_ready
 from slurm_operator.cli.manifests import NAME, cluster_rules, lease_rules, operator_manifests
+from slurm_operator.cli.webhook_manifests import NAME as WEBHOOK
 from slurm_operator.errors import UserError
 from slurm_operator.kube.client import Client
 from tests.fakes.apiserver import FakeApiServer, Refuse, Writer
@@ -48,11 +49,13 @@ async def kubernetes(server: FakeApiServer) -> AsyncIterator[None]:
 
 def installed(server: FakeApiServer) -> set[str]:
     cluster = server.cluster
-    kinds = ("CustomResourceDefinition", "Deployment", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    kinds = (*PARTS, "CustomResourceDefinition", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
     return {f"{kind}/{obj['metadata']['name']}" for kind in kinds for obj in cluster.list(cluster.kind(kind))}
 
 
-OPERATOR = {f"{kind}/{NAME}" for kind in ("Deployment", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")}
+PARTS = ("Deployment", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+OPERATOR = {f"{kind}/{NAME}" for kind in PARTS}
+GUARD = {f"{kind}/{WEBHOOK}" for kind in (*PARTS, "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")}
 DEFINITIONS = {f"CustomResourceDefinition/{kind.plural}.{names.GROUP}" for kind in KINDS}
 
 
@@ -61,7 +64,7 @@ async def test_install_and_uninstall(
 ) -> None:
     assert await command("install", "--image", "registry.example/operator:1") == 0
     assert "slurm-operator is ready in namespace slurm-operator" in capsys.readouterr().out
-    assert installed(server) == OPERATOR | DEFINITIONS
+    assert installed(server) == OPERATOR | GUARD | DEFINITIONS
     deployment = server.cluster.get(server.cluster.kind("Deployment"), NAME, PLACE)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "registry.example/operator:1"
@@ -73,6 +76,11 @@ async def test_install_and_uninstall(
     assert await command("uninstall", "--crds") == 0
     assert "and its CRDs" in capsys.readouterr().out
     assert installed(server) == set()
+
+
+async def test_the_webhook_can_be_left_out(server: FakeApiServer, command: Command) -> None:
+    assert await command("install", "--no-webhook") == 0
+    assert installed(server) == OPERATOR | DEFINITIONS
 
 
 def nodeset(*finalizers: str) -> dict[str, object]:
