@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from slurm_local.binaries import binaries
+from slurm_local.debian import make_root
+from slurm_local.emulator import emulator_root
 from slurm_local.images import build
 from slurm_local.machine import machine_root
 from slurm_local.node import NodeSettings
 from slurm_local.progress import Progress
+from slurm_local.recipes import load
 from slurm_local.stage import down, up
 from tests.e2e.slurm import Slurm
-from tests.e2e.stage import Cluster, write_test_image
+from tests.e2e.stage import Cluster, eventually, write_test_image
 from tests.prepare import items_below, make_before_tests
 
 NAME = os.environ.get("STAGE", "e2e")
@@ -37,6 +40,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         make_before_tests(session, binaries, machine_root)
     if any("images" in getattr(item, "fixturenames", ()) for item in items):
         make_before_tests(session, lambda progress: build(progress=progress))
+    if any("emulated" in getattr(item, "fixturenames", ()) for item in items):
+        make_before_tests(session, lambda progress: make_root(load("slurm").root, progress), emulator_root)
 
 
 @pytest.fixture(scope="session")
@@ -90,3 +95,14 @@ def slurm(operator: Cluster) -> Iterator[Slurm]:
     shared.create()
     yield shared
     operator.kubectl("delete", "namespace", shared.namespace, "--wait=false")
+
+
+@pytest.fixture
+def flex(slurm: Slurm) -> Iterator[str]:
+    """A NodeSet of one worker that a test may bend as it likes."""
+    slurm.apply(slurm.nodeset("flex", 1))
+    slurm.wait_ready("nodeset/flex")
+    yield "flex"
+    slurm.login("scancel", "--partition=flex")
+    slurm.kubectl("delete", "nodeset", "flex", "--ignore-not-found", timeout=120)
+    eventually("all workers are gone", lambda: slurm.pods("flex") == {}, timeout=60)

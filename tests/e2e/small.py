@@ -43,17 +43,23 @@ class Small(Slurm):
     """A cluster of one worker in a namespace of its own, without accounting unless a test adds it."""
 
     def start(self, *extra: dict[str, Any], login: bool = True, workers: int = 1, **controller: Any) -> None:
+        parts = self.manifests(*extra, login=login, workers=workers, **controller)
+        self.apply(key_secret("slurm-keys", self.namespace), *parts)
+        for kind in ("controller/slurm", "restapi/slurm", *(["loginset/login"] if login else [])):
+            self.wait_ready(kind)
+        if workers:
+            self.wait_ready("nodeset/work")
+
+    def manifests(
+        self, *extra: dict[str, Any], login: bool = True, workers: int = 1, **controller: Any
+    ) -> list[dict[str, Any]]:
         defaults = {"accountingRef": None, "persistence": {"enabled": False}}
         parts = [part("Controller", **{**defaults, **controller}), part("RestApi"), *volumes_and_users(), *extra]
         if login:
             parts.append(part("LoginSet"))
         if workers:
             parts.append(self.nodeset("work", workers))
-        self.apply(key_secret("slurm-keys", self.namespace), *parts)
-        for kind in ("controller/slurm", "restapi/slurm", *(["loginset/login"] if login else [])):
-            self.wait_ready(kind)
-        if workers:
-            self.wait_ready("nodeset/work")
+        return parts
 
 
 def answers(slurm: Slurm, *command: str) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -10,17 +9,6 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.stage import eventually
 
 pytestmark = pytest.mark.timeout(420)
-
-
-@pytest.fixture
-def flex(slurm: Slurm) -> Iterator[str]:
-    """A NodeSet of one worker that a test may bend as it likes."""
-    slurm.apply(slurm.nodeset("flex", 1))
-    slurm.wait_ready("nodeset/flex")
-    yield "flex"
-    slurm.login("scancel", "--partition=flex")
-    slurm.kubectl("delete", "nodeset", "flex", "--ignore-not-found", timeout=120)
-    eventually("all workers are gone", lambda: slurm.pods("flex") == {}, timeout=60)
 
 
 def test_a_job_runs_across_two_kubernetes_nodes(slurm: Slurm) -> None:

@@ -14,8 +14,10 @@ from slurm_operator.errors import UserError
 
 _RETRY = "Check that the machine reaches its Debian mirror (apt-get update), then run the same command again."
 
-# Nobody reads these in a container; without them a root is a third smaller and quicker to unpack.
+# Nobody reads these in a container; without them a root is a third smaller and quicker to unpack. Licences go along
+# with what they are of: images are handed on.
 _UNREAD = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/lintian/*")
+_KEPT = "/usr/share/doc/*/copyright"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Root:
     @property
     def path(self) -> Path:
         """Where it is kept, once made."""
-        recipe = [*self.packages, "", *self.suites, "", *(word for hook in self.hooks for word in hook)]
+        hooks = [word for hook in self.hooks for word in hook]
+        recipe = [*self.packages, "", *self.suites, "", *hooks, "", *_UNREAD, _KEPT]
         suffix = ".tar" if self.form == "tar" else ""
         return cache_home() / "roots" / f"{self.name}-{fingerprint(*recipe)}{suffix}"
 
@@ -51,6 +54,7 @@ def make_root(root: Root, progress: Progress = SILENT, *, usual: float = 45) -> 
                 what=f"making the Debian root '{root.name}'",
                 log=cache_home() / "logs" / f"root-{root.name}.log",
                 hint=_RETRY,
+                env={**os.environ, "PATH": f"{_mmdebstrap().parent}:{os.environ.get('PATH', '')}"},
             )
 
     return made_once(root.path, make)
@@ -66,13 +70,14 @@ def _command(root: Root, target: Path) -> list[str]:
         f'APT::Default-Release "{root.suites[0]}"',
     ]
     return [
-        _mmdebstrap(),
+        str(_mmdebstrap()),
         "--mode=root",
         "--variant=minbase",
         f"--format={'tar' if root.form == 'tar' else 'directory'}",
         f"--include={','.join(root.packages)}",
         *(f"--aptopt={option}" for option in options),
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in _UNREAD),
+        f"--dpkgopt=path-include={_KEPT}",
         *(f"--{stage}-hook={script}" for stage, script in root.hooks),
         root.suites[0],
         str(target),
@@ -114,20 +119,25 @@ def require_debian() -> None:
         )
 
 
-def _mmdebstrap() -> str:
-    """The program's path: the machine's own, or one unpacked into the cache, so that the machine stays untouched."""
+def _mmdebstrap() -> Path:
+    """The program: the machine's own, or one unpacked into the cache, so that the machine stays untouched.
+
+    It calls others of its package by their bare names, so their folder must be in PATH.
+    """
     installed = shutil.which("mmdebstrap")
     if installed:
-        return installed
+        return Path(installed)
     folder = made_once(cache_home() / "tools" / "mmdebstrap", _unpack_mmdebstrap)
-    return str(folder / "usr" / "bin" / "mmdebstrap")
+    return folder / "usr" / "bin" / "mmdebstrap"
 
 
 def _unpack_mmdebstrap(target: Path) -> None:
     target.mkdir(parents=True)
     # apt drops its privileges to a user who cannot write here; the package is verified all the same.
+    download = "apt-get download -o APT::Sandbox::User=root mmdebstrap"
+    # A machine that was just installed, or was off for long, has no list of packages or an old one.
     command = (
-        "apt-get download -o APT::Sandbox::User=root mmdebstrap && dpkg -x mmdebstrap_*.deb . && rm mmdebstrap_*.deb"
+        f"{{ {download} || {{ apt-get update && {download}; }}; }} && dpkg -x mmdebstrap_*.deb . && rm mmdebstrap_*.deb"
     )
     run_logged(
         ["sh", "-c", command],

@@ -13,7 +13,7 @@ from slurm_operator.nodeset.drains import Wish
 from slurm_operator.nodeset.order import is_available, is_ready
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World
 from slurm_operator.runtime.conditions import Verdict, stated
-from slurm_operator.runtime.trouble import trouble_of
+from slurm_operator.runtime.trouble import is_silent, trouble_of
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.states import is_drain
 
@@ -159,7 +159,8 @@ def _until(world: World, worker: Worker) -> str:
 
 
 def _degraded(world: World) -> Verdict:
-    trouble = world.lacking or trouble_of(worker.pod for worker in world.workers)
+    silent = {worker.pod.spec.node_name for worker in world.workers if is_silent(worker.node)}
+    trouble = world.lacking or trouble_of((worker.pod for worker in world.workers), silent)
     if trouble is not None:
         return Verdict.of(names.CONDITION_DEGRADED, True, trouble.reason, trouble.message)
     if world.refusals:

@@ -6,11 +6,10 @@ from typing import Generic, TypeVar
 from slurm_operator.api.kind import Object
 from slurm_operator.kube.indexes import BY_INSTANCE, instance_key
 from slurm_operator.kube.kinds import NODES, PODS, Deployment, Pod, StatefulSet
-from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Resource
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import Children, owned
-from slurm_operator.runtime.trouble import Trouble, trouble_of
+from slurm_operator.runtime.trouble import Trouble, is_silent, trouble_of
 
 W = TypeVar("W", bound=StatefulSet | Deployment)
 
@@ -31,17 +30,11 @@ class Daemon(Generic[W]):
 def look(caches: Caches, owner: Object, app: str, resource: Resource[W], name: str) -> Daemon[W]:
     """The daemon `app` of the owner, whose workload has this name."""
     meta = owner.metadata
+    nodes = caches.store(NODES)
     pods = tuple(caches.store(PODS).by_index(BY_INSTANCE, instance_key(meta.namespace, app, meta.name)))
     return Daemon(
         workload=caches.store(resource).get(meta.namespace, name),
         pods=pods,
         children=owned(caches, meta.uid),
-        lost=frozenset(node for node in {pod.spec.node_name for pod in pods} if _lost(caches, node)),
+        lost=frozenset(node for node in {pod.spec.node_name for pod in pods} if is_silent(nodes.get("", node))),
     )
-
-
-def _lost(caches: Caches, name: str) -> bool:
-    """Its kubelet has gone silent; a node that was removed has no pods for long."""
-    node = caches.store(NODES).get("", name)
-    ready = find_condition(node.status.conditions, "Ready") if node is not None else None
-    return ready is not None and ready.status == "Unknown"

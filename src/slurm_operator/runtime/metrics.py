@@ -5,6 +5,7 @@ Nothing is counted here but requests: queues and controllers keep plain numbers,
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -12,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from slurm_operator.kube.lease import Elector
+from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.background import Background
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock, SystemClock
@@ -62,6 +64,57 @@ class RequestMetrics(Collector):
             "Request latency in seconds. Broken down by verb, and host.",
             ("verb", "host"),
             (((method, self._host), histogram) for method, histogram in self._seconds.items()),
+        )
+
+
+class Exchange(Protocol):
+    """One request to slurmrestd and what came back."""
+
+    @property
+    def call(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def size(self) -> int: ...
+
+
+class SlurmMetrics(Collector):
+    """Requests to the slurmrestd of each cluster; `observe` is what the views tell of them."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str, str]] = Counter()
+        self._bytes: Counter[tuple[str, str]] = Counter()
+        self._seconds: dict[tuple[str, str], Histogram] = {}
+
+    def observe(self, cluster: Key, exchange: Exchange) -> None:
+        of = "/".join(cluster), exchange.call
+        self._requests[*of, exchange.outcome] += 1
+        self._bytes[of] += exchange.size
+        histogram = self._seconds.get(of)
+        if histogram is None:
+            histogram = self._seconds[of] = Histogram(_REQUEST_SECONDS)
+        histogram.observe(exchange.seconds)
+
+    def collect(self) -> Iterator[Metric]:
+        yield _counter(
+            "slurm_operator_slurm_requests_total",
+            "Requests to a cluster's slurmrestd by call and outcome: the HTTP status, or the kind of failure",
+            ("cluster", "call", "outcome"),
+            self._requests.items(),
+        )
+        yield _counter(
+            "slurm_operator_slurm_response_bytes_total",
+            "Bytes that a cluster's slurmrestd has answered",
+            ("cluster", "call"),
+            self._bytes.items(),
+        )
+        yield _histogram(
+            "slurm_operator_slurm_request_duration_seconds",
+            "How long a cluster's slurmrestd takes to answer",
+            ("cluster", "call"),
+            self._seconds.items(),
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from slurm_operator.api import names
-from slurm_operator.kube.kinds import ContainerStatus, Pod
+from slurm_operator.kube.kinds import ContainerStatus, Node, Pod
 from slurm_operator.kube.model import find_condition
 
 _CURES = {
@@ -46,6 +46,12 @@ def trouble_of(pods: Iterable[Pod], lost: Collection[str] = ()) -> Trouble | Non
     worst = max(found.values(), key=len)
     others = f" (and {len(worst) - 1} more like it)" if len(worst) > 1 else ""
     return Trouble(worst[0].reason, worst[0].message + others)
+
+
+def is_silent(node: Node | None) -> bool:
+    """Its kubelet does not answer; a node that was removed has no pods for long."""
+    ready = find_condition(node.status.conditions, "Ready") if node is not None else None
+    return ready is not None and ready.status == "Unknown"
 
 
 def node_trouble(pod: Pod, lost: Collection[str] = ()) -> Trouble | None:

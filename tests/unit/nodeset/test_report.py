@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from slurm_operator.api.nodeset import NodeSetStatus
-from slurm_operator.kube.kinds import ControllerRevision
+from slurm_operator.kube.kinds import ControllerRevision, NodeStatus
+from slurm_operator.kube.model import Condition
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus, Create
 from slurm_operator.slurm.errors import Unreachable
 from slurm_operator.slurm.known import Unknown
-from tests.unit.nodeset.make import NOW, known, nodeset, revision, world
+from tests.unit.nodeset.make import NOW, known, node, nodeset, revision, world
 from tests.unit.nodeset.plans import (
     condition,
     planned,
@@ -78,3 +79,14 @@ def test_the_partitions_of_a_cluster_that_somebody_else_configures_are_theirs() 
         condition(replace(of, controller=msgspec.structs.replace(of.controller, spec=elsewhere)), "Ready")["status"]
         == "True"
     )
+
+
+def test_a_kubernetes_node_that_is_silent_is_named() -> None:
+    wanted = nodeset(1)
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=known(*records(0)))
+    gone = msgspec.structs.replace(
+        node("k8s-0"), status=NodeStatus(conditions=(Condition(type="Ready", status="Unknown"),))
+    )
+    told = condition(replace(of, nodes={"k8s-0": gone}), "Degraded")
+    assert told["status"] == "True"
+    assert "its node k8s-0 does not answer" in told["message"]
