@@ -10,19 +10,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from ssl import SSLContext
 from typing import Any
 
 import aiohttp
 import yaml
 from aiohttp import web
+from yarl import URL
 
 from slurm_operator.kube.auth import tls_context
 from slurm_operator.kube.clock import SystemClock
 from slurm_operator.kube.config import load
+from slurm_operator.slurm.transport import HttpTransport
 from tests.e2e.slurm import Slurm
 
 _READS = ("GET", "HEAD", "OPTIONS")
@@ -41,7 +42,7 @@ class Deadly:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def until(self, done: Callable[[], bool], timeout: float = 240) -> None:
+    def until(self, done: Callable[[], bool], timeout: float = 420) -> None:
         """Until something holds and the operator has nothing left to write."""
         deadline = time.monotonic() + timeout
         while not (self._lives() and done()):
@@ -85,17 +86,34 @@ class Deadly:
 
     async def _listen(self) -> None:
         config = load(str(self._slurm.cluster.kubeconfig))
+        tls = tls_context(config, SystemClock())
         self._session = aiohttp.ClientSession(auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None))
+        self._slurm_transport = HttpTransport()
         self._runners: list[web.AppRunner] = []
-        api = await self._serve(lambda: config.server, tls_context(config, SystemClock()))
-        self._slurm_url = await self._serve(self._slurmrestd, None)
+
+        async def kubernetes(request: web.Request) -> web.StreamResponse:
+            url = URL(config.server + request.raw_path, encoded=True)
+            body = await request.read() or None
+            async with self._session.request(
+                request.method, url, headers=_headers(request), data=body, ssl=tls
+            ) as answer:
+                return await self._pass_on(request, answer.status, answer.headers, answer.content.iter_any())
+
+        async def slurm(request: web.Request) -> web.StreamResponse:
+            url = await asyncio.to_thread(self._slurmrestd) + request.raw_path
+            body = await request.read() or None
+            async with self._slurm_transport.request(request.method, url, _headers(request), body) as answer:
+                return await self._pass_on(request, answer.status, {}, answer.chunks())
+
+        self._slurm_url = await self._serve(slurm)
         self._kubeconfig = self._folder / "deadly.kubeconfig"
-        self._kubeconfig.write_text(yaml.safe_dump(_kubeconfig(api)))
+        self._kubeconfig.write_text(yaml.safe_dump(_kubeconfig(await self._serve(kubernetes))))
 
     async def _close(self) -> None:
         for runner in self._runners:
             await runner.cleanup()
         await self._session.close()
+        await self._slurm_transport.close()
 
     def _slurmrestd(self) -> str:
         query = ("get", "pods", "-n", self._slurm.namespace, "-l", "app.kubernetes.io/name=slurmrestd")
@@ -103,41 +121,43 @@ class Deadly:
         address = next(pod["status"]["podIP"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
         return f"http://{address}:6820"
 
-    async def _serve(self, upstream: Callable[[], str], tls: SSLContext | None) -> str:
-        async def forward(request: web.Request) -> web.StreamResponse:
-            return await self._forward(request, await asyncio.to_thread(upstream), tls)
-
+    async def _serve(self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> str:
         app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_route("*", "/{path:.*}", forward)
+        app.router.add_route("*", "/{path:.*}", handler)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         self._runners.append(runner)
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
         return f"http://{host}:{port}"
 
-    async def _forward(self, request: web.Request, upstream: str, tls: SSLContext | None) -> web.StreamResponse:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}
-        body = await request.read()
-        async with self._session.request(
-            request.method, upstream + request.path_qs, headers=headers, data=body or None, ssl=tls or True
-        ) as answer:
-            if request.method not in _READS and not _NOT_A_STEP.search(request.path):
-                await answer.read()
-                self._kill(f"{request.method} {request.path} -> {answer.status}")
-            kept = {name: value for name, value in answer.headers.items() if name.lower() not in _HOP_BY_HOP}
-            response = web.StreamResponse(status=answer.status, headers=kept)
+    async def _pass_on(
+        self, request: web.Request, status: int, headers: Mapping[str, str], pieces: AsyncIterator[bytes]
+    ) -> web.StreamResponse:
+        if request.method not in _READS and not _NOT_A_STEP.search(request.path):
+            body = [piece async for piece in pieces]
+            self._kill(f"{request.method} {request.path} -> {status}")
+            return web.Response(status=status, body=b"".join(body))
+        response = web.StreamResponse(status=status, headers=_ours(headers))
+        with suppress(ConnectionResetError):  # whoever asked was killed meanwhile
             await response.prepare(request)
-            async for piece in answer.content.iter_any():
+            async for piece in pieces:
                 await response.write(piece)
             await response.write_eof()
-            return response
+        return response
 
     def _kill(self, write: str) -> None:
         self.writes.append(write)
         if self._operator is not None:
             self._operator.kill()
+
+
+def _headers(request: web.Request) -> dict[str, str]:
+    return _ours(request.headers)
+
+
+def _ours(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in _HOP_BY_HOP}
 
 
 def _kubeconfig(server: str) -> dict[str, Any]:

@@ -23,7 +23,9 @@ class Slurm:
     # Making it
 
     def create(self) -> None:
-        """The example, with fresh keys; returns when everything is ready."""
+        """The example, with fresh keys; returns when everything is ready. One that an earlier run kept is replaced."""
+        kubectl = self.cluster.kubectl
+        kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--timeout=120s", timeout=150)
         self.kubectl("create", "namespace", self.namespace)
         self.apply(key_secret("slurm-keys", self.namespace))
         text = (project() / "examples/cluster.yaml").read_text()

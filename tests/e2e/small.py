@@ -54,7 +54,7 @@ class Small(Slurm):
         self, *extra: dict[str, Any], login: bool = True, workers: int = 1, **controller: Any
     ) -> list[dict[str, Any]]:
         defaults = {"accountingRef": None, "persistence": {"enabled": False}}
-        parts = [part("Controller", **{**defaults, **controller}), part("RestApi"), *volumes_and_users(), *extra]
+        parts = [*volumes_and_users(), *extra, part("Controller", **{**defaults, **controller}), part("RestApi")]
         if login:
             parts.append(part("LoginSet"))
         if workers:
