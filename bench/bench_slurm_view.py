@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from bench.fresh import resident_mb
+from bench.process import cpu_seconds
 from bench.table import Limit, Options, Row
 from slurm_local.lab import SlurmLab
 from slurm_operator.runtime.clock import SystemClock
@@ -139,11 +139,6 @@ async def _start_jobs(lab: SlurmLab) -> None:
     async with SlurmClient(lab.url, lab.jwt_key, SystemClock()) as client:
         while True:
             await asyncio.gather(_submit(client, 1), asyncio.sleep(0.2))
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
 
 
 # --- measured in a process of its own -----------------------------------------------------------------------------

@@ -52,13 +52,14 @@ class SimulatedNodes:
     def add(self, count: int, *, prefix: str = "sim", cpus: int = 64, gpus: int = 0) -> list[str]:
         """Adds nodes and returns their names once all are Ready."""
         names = [f"{prefix}-{index}" for index in range(count)]
-        self.kubectl.apply([_node(name, cpus, gpus) for name in names])
+        self.kubectl.apply([node_manifest(name, cpus, gpus) for name in names])
         everyone = [f"node/{name}" for name in names]
         self.kubectl("wait", *everyone, "--for=condition=Ready", "--timeout=120s", timeout=150)
         return names
 
 
-def _node(name: str, cpus: int, gpus: int) -> dict[str, Any]:
+def node_manifest(name: str, cpus: int = 64, gpus: int = 0) -> dict[str, Any]:
+    """A node that kwok takes for one of its own."""
     size = {"cpu": str(cpus), "memory": "256Gi", "pods": "110", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
     return {
         "apiVersion": "v1",

@@ -24,7 +24,7 @@ from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.logs import configure_logging
 from slurm_operator.runtime.manager import Addresses, Manager
 from slurm_operator.runtime.manager import run as run_loop
-from slurm_operator.runtime.metrics import Metrics, RequestMetrics
+from slurm_operator.runtime.metrics import Metrics, RequestMetrics, SlurmMetrics
 from slurm_operator.slurm.views import SlurmViews
 
 KINDS = ("accounting", "controller", "loginset", "nodeset", "restapi", "slurmclient", "token")
@@ -92,11 +92,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
-    clock, metrics, requests = SystemClock(), Metrics(), RequestMetrics(config.server)
+    clock, metrics, requests, slurm = SystemClock(), Metrics(), RequestMetrics(config.server), SlurmMetrics()
     metrics.registry.register(requests)
+    metrics.registry.register(slurm)
     async with Client(config, observer=requests.observe, clock=clock) as client:
         caches = Caches(client, namespaces=_words(options.namespaces), clock=clock)
-        views = SlurmViews(clock)
+        views = SlurmViews(clock, observe=slurm.observe)
         settings = Settings(
             domain=cluster_domain(_resolv_conf()),
             monitors=await _knows_monitors(client),

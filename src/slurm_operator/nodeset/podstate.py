@@ -4,19 +4,27 @@ This is per-pod work with a key of its own: jobs start and end many times a seco
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from slurm_operator.api import names
+from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Manifest
+from slurm_operator.nodeset.drains import REMOVAL
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.world import belongs
-from slurm_operator.runtime.times import rfc3339
+from slurm_operator.runtime.times import rfc3339, seconds_of
+from slurm_operator.slurm.hostlist import HostlistError, expand
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import is_busy, known_conditions, pod_conditions
 
 OURS = known_conditions()
+WHILE_GROWING = 1.0
+"""Seconds after which a new worker's first word is thought of again, while many others are still to be made."""
+LINGERING = 10.0
+"""A worker without jobs that is to be removed is gone sooner than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,8 @@ class PodWrites:
     """To be applied to the status, with our own field manager: other programs' conditions stay theirs."""
     protect: bool | None = None
     """What the protection label must become."""
+    about_jobs: bool = False
+    """Jobs run on the node, or did when the pod was last written."""
 
 
 NOTHING = PodWrites()
@@ -38,12 +48,39 @@ def decide(pod: Pod, slurm: Known | Unknown, *, protection: bool, now: float) ->
         return NOTHING
     found = slurm.nodes.get(slurm_name(pod))
     record = found if found is not None and belongs(found, pod) else None
-    protect = protection and record is not None and is_busy(record.state)
+    busy = record is not None and is_busy(record.state)
+    protect = protection and busy
     is_protected = pod.metadata.labels.get(names.LABEL_POD_PROTECT) == names.TRUE
     return PodWrites(
         conditions=_conditions(pod, record, now),
         protect=protect if protect != is_protected else None,
+        about_jobs=busy or is_protected,
     )
+
+
+def can_wait(pod: Pod, writes: PodWrites, status: NodeSetStatus, *, growing: bool, now: float) -> float:
+    """Seconds for which the API server has better things to do than to hear of this pod; 0: tell it now.
+
+    What is about jobs never waits.
+    """
+    if writes.conditions is None or writes.about_jobs:
+        return 0.0
+    if growing and not any(condition.type in OURS for condition in pod.status.conditions):
+        return WHILE_GROWING
+    since = [
+        seconds_of(drain.since, absent=0.0)
+        for drain in status.drains
+        if drain.cause in REMOVAL and slurm_name(pod) in _members(drain.nodes)
+    ]
+    return max(0.0, max(since, default=0.0) + LINGERING - now)
+
+
+@lru_cache(maxsize=64)
+def _members(nodes: str) -> frozenset[str]:
+    try:
+        return frozenset(expand(nodes))
+    except HostlistError:
+        return frozenset()
 
 
 def _conditions(pod: Pod, record: SlurmNode | None, now: float) -> Manifest | None:

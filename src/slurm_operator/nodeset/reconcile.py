@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+from collections.abc import Callable
 
 from slurm_operator.api import names
 from slurm_operator.kube.custom import NODESETS
@@ -14,7 +15,7 @@ from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.hands import Hands, Memory
 from slurm_operator.nodeset.observe import Observer
 from slurm_operator.nodeset.world import Standing, World
-from slurm_operator.runtime.actions import Kube
+from slurm_operator.runtime.actions import Create, Kube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.execute import execute
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 STATE_MANAGER = "slurm-operator-pod-state"
 """Field manager of the Slurm conditions on pods: the kubelet's conditions are never touched."""
 JOBS_MAX_AGE = 30.0
+CROWD = 50
+"""Making so many workers at once keeps an API server busy."""
+_MAKES_POD = Create(PODS, {}).lane
 
 
 class NodeSetReconciler:
@@ -37,8 +41,26 @@ class NodeSetReconciler:
         self._views = views
         self._clock = clock
         self._memories: dict[Key, Memory] = {}
+        self._growing: set[Key] = set()
+        self._ended: dict[Key, float | None] = {}
+
+    def is_growing(self, key: Key) -> bool:
+        """Whether a crowd of workers is being made right now."""
+        return key in self._growing
+
+    def rested(self, key: Key) -> float:
+        """Seconds since the last pass ended; none while one is under way."""
+        ended = self._ended.get(key, float("-inf"))
+        return self._clock.monotonic() - ended if ended is not None else 0.0
 
     async def __call__(self, key: Key) -> Result:
+        self._ended[key] = None
+        try:
+            return await self._pass(key)
+        finally:
+            self._ended[key] = self._clock.monotonic()
+
+    async def _pass(self, key: Key) -> Result:
         memory = self._memories.setdefault(key, Memory())
         world = self._observe(key, memory)
         if world is None:
@@ -49,7 +71,12 @@ class NodeSetReconciler:
             world = await _with_jobs(world, view)
             view.watch_nodes(("NodeSet", key), _awaited(world))
         plan = decide(world)
+        crowd = sum(action.lane == _MAKES_POD for action in plan.actions) >= CROWD
+        if crowd:
+            self._growing.add(key)
         outcome = await execute(plan.actions, Hands(self._kube, view, memory, self._clock, key))
+        if not crowd or not outcome.left or outcome.failures:
+            self._growing.discard(key)
         memory.refusals = tuple(str(failure) for failure in outcome.failures)
         return outcome.result(plan.after)
 
@@ -77,11 +104,19 @@ def _awaited(world: World) -> set[str]:
 class PodStateReconciler:
     """Keeps what a worker pod says of its Slurm node true. Keyed by pod."""
 
-    def __init__(self, caches: Caches, kube: Kube, views: SlurmViews, clock: Clock) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        kube: Kube,
+        views: SlurmViews,
+        clock: Clock,
+        is_growing: Callable[[Key], bool] = lambda nodeset: False,
+    ) -> None:
         self._caches = caches
         self._kube = kube
         self._views = views
         self._clock = clock
+        self._is_growing = is_growing
 
     async def __call__(self, key: Key) -> Result:
         pod = self._caches.store(PODS).get(*key)
@@ -92,7 +127,10 @@ class PodStateReconciler:
             return Result()
         slurm = self._views.state((key[0], nodeset.spec.controller_ref.name))
         protection = nodeset.spec.workload_disruption_protection
-        writes = podstate.decide(pod, slurm, protection=protection, now=self._clock.now())
+        now = self._clock.now()
+        writes = podstate.decide(pod, slurm, protection=protection, now=now)
+        if wait := podstate.can_wait(pod, writes, nodeset.status, growing=self._is_growing(nodeset.key), now=now):
+            return Result(after=wait)
         try:
             if writes.protect is not None:
                 label = names.TRUE if writes.protect else None

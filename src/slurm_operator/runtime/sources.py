@@ -25,10 +25,12 @@ def feed(
     """
 
     def changed(old: T | None, new: T | None) -> None:
-        if old is not None and new is not None and not when(old, new):
+        # Whose it is costs less to find out than what changed, and most changes are nobody's here.
+        concerned = dict.fromkeys(key for obj in (old, new) if obj is not None for key in keys(obj))
+        if not concerned or (old is not None and new is not None and not when(old, new)):
             return
         low = not store.synced.is_set()
-        for key in dict.fromkeys(key for obj in (old, new) if obj is not None for key in keys(obj)):
+        for key in concerned:
             queue.add(key, low=low)
 
     store.subscribe(changed)

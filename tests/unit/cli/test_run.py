@@ -32,14 +32,18 @@ async def until(met: Callable[[], object]) -> None:
 
 async def test_the_process_from_start_to_end(server: FakeApiServer) -> None:
     """Leads, is ready, knows its namespaces alone, and on SIGTERM ends with the lease given back."""
-    health = f"127.0.0.1:{free_ports(1)[0]}"
-    words = ["--leader-elect", "--namespaces", "default, kube-system", f"--health-addr={health}", "--metrics-addr=0"]
-    options = parser().parse_args(["run", *words, "--nodeset-workers=2"])
+    health, metrics = (f"127.0.0.1:{port}" for port in free_ports(2))
+    words = ["--leader-elect", "--namespaces", "default, kube-system", f"--health-addr={health}"]
+    options = parser().parse_args(["run", *words, f"--metrics-addr={metrics}", "--nodeset-workers=2"])
     task = asyncio.create_task(command._serve(options, KubeConfig(server.url, namespace="default")))
     try:
         await until(lambda: server.log("create", "leases"))
         async with aiohttp.ClientSession() as session, session.get(f"http://{health}/readyz") as answer:
             assert answer.status == 200
+        async with aiohttp.ClientSession() as session, session.get(f"http://{metrics}/metrics") as answer:
+            page = await answer.text()
+            assert "rest_client_requests_total{" in page
+            assert "slurm_operator_slurm_requests_total" in page
         assert {line.namespace for line in server.log("watch", "controllers")} == {"default", "kube-system"}
         assert {line.namespace for line in server.log("watch", "nodes")} == {""}
     finally:

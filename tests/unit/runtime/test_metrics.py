@@ -15,12 +15,14 @@ from slurm_operator.runtime.background import Background
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.controller import Controller
 from slurm_operator.runtime.lag import LoopLag
-from slurm_operator.runtime.metrics import ControllerMetrics, Metrics, ProcessMetrics, RequestMetrics
+from slurm_operator.runtime.metrics import ControllerMetrics, Metrics, ProcessMetrics, RequestMetrics, SlurmMetrics
 from slurm_operator.runtime.plan import Result
 from slurm_operator.runtime.queue import Queue
 from slurm_operator.runtime.stats import Histogram
+from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import FakeClock
+from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeTransport, killed
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -90,6 +92,32 @@ async def test_requests_by_code_method_and_host(server: FakeApiServer) -> None:
     assert samples["rest_client_requests_total", (("code", "200"), host, ("method", "GET"))] == 1
     assert samples["rest_client_requests_total", (("code", "404"), host, ("method", "GET"))] == 1
     assert samples["rest_client_request_duration_seconds_count", (host, ("verb", "GET"))] == 2
+
+
+async def test_requests_to_slurm_by_cluster_call_and_outcome(clock: FakeClock) -> None:
+    slurm, requests, metrics = FakeSlurm(clock.now), SlurmMetrics(), Metrics()
+    slurm.add_nodes("w-[0-4]")
+    metrics.registry.register(requests)
+    views = SlurmViews(clock, transport=lambda: FakeTransport(slurm), observe=requests.observe)
+    view = views.set(("red", "slurm"), "http://slurm", KEY)
+    await clock.sleep(10)
+    await view.drain(["w-0", "w-1"], "slurm-operator: x")
+    with slurm.failing(killed()):
+        await clock.sleep(5)
+    await views.close()
+    samples = scrape(metrics)
+    cluster, nodes = ("cluster", "red/slurm"), ("call", "GET nodes")
+    of = {
+        outcome: samples.get(("slurm_operator_slurm_requests_total", (nodes, cluster, ("outcome", outcome))), 0.0)
+        for outcome in ("200", "304", "Unreachable")
+    }
+    assert of["200"] >= 1
+    assert of["304"] > of["200"]
+    assert of["Unreachable"] >= 1
+    assert samples["slurm_operator_slurm_request_duration_seconds_count", (nodes, cluster)] == sum(of.values())
+    assert samples["slurm_operator_slurm_response_bytes_total", (nodes, cluster)] > 0
+    drains = (("call", "POST nodes"), cluster, ("outcome", "200"))
+    assert samples["slurm_operator_slurm_requests_total", drains] == 1
 
 
 async def test_leadership_watches_and_the_loop(client: Client, clock: FakeClock) -> None:

@@ -128,13 +128,16 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     physical = text.split("\n")
     for number, raw in enumerate(physical, 1):
         start = start or number
-        comment = _COMMENT.match(raw)
-        body = comment[1] if comment else raw
-        continued = _CONTINUATION.search(body)
-        joined += body[: continued.start()] + continued[1] if continued else body
-        if continued and number < len(physical):
-            continue
-        logical = _ESCAPE.sub(r"\1", joined)
+        if "\\" not in raw:
+            joined += raw.partition("#")[0]
+        else:
+            comment = _COMMENT.match(raw)
+            body = comment[1] if comment else raw
+            continued = _CONTINUATION.search(body)
+            joined += body[: continued.start()] + continued[1] if continued else body
+            if continued and number < len(physical):
+                continue
+        logical = _ESCAPE.sub(r"\1", joined) if "\\" in joined else joined
         if logical.strip(_BLANK):
             yield start, logical
         joined, start = "", 0
