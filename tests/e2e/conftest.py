@@ -77,7 +77,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     # Pods of a namespace that is seconds old would otherwise be refused: they run as its default account.
     cluster.kubectl("wait", "serviceaccount/default", "-n", name, "--for=create", "--timeout=30s")
     yield name
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
 
 
 @pytest.fixture(scope="session")

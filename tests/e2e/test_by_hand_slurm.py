@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_local import images
 from slurm_local.recipes import project
 from tests.e2e.stage import Cluster, eventually
 
@@ -15,10 +14,8 @@ NAMESPACE = "by-hand"
 
 
 @pytest.fixture(scope="module")
-def slurm(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def slurm(cluster: Cluster, images: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The cluster of examples/by-hand, every pod ready."""
-    for archive in images.build(["slurm", "login", "mariadb"]):
-        cluster.stage.load_image(archive)
     folder = tmp_path_factory.mktemp("manifests") / "by-hand"
     shutil.copytree(project() / "examples/by-hand", folder)
     subprocess.run([folder / "make-keys.sh"], check=True)

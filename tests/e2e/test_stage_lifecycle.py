@@ -1,18 +1,19 @@
 """Stages that come and go: nothing of them is left, whenever and however they end."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from slurm_local import cgroups
 from slurm_local.debian import Root, make_root
-from slurm_local.layout import Names
+from slurm_local.layout import CONTROL_PLANE, Names
 from slurm_local.machine import machine_root, program
 from slurm_local.stage import down, existing
 from slurm_operator.errors import UserError
@@ -20,6 +21,8 @@ from tests.e2e.stage import Cluster, local, pod, write_test_image
 
 NAME = "brief"
 NAMES = Names(NAME)
+LINKS = Path("/sys/class/net")
+LIMIT = 15  # seconds that `down` may take
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,7 @@ def gone() -> Iterator[None]:
 def traces() -> dict[str, list[str]]:
     """Whatever on this machine belongs to the stage, by kind."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    links = [path.name for path in Path("/sys/class/net").iterdir()]
+    links = [path.name for path in LINKS.iterdir()]
     found = {
         "processes": [*map(str, cgroups.processes(NAMES.cgroup)), *processes_naming(str(NAMES.folder))],
         "mounts": [line for line in mounts if str(NAMES.folder) in line],
@@ -96,41 +99,88 @@ def test_a_second_stage_beside_the_first_grows_and_leaves_no_trace(cluster: Clus
     address = pair.get("default", "pod", "two")["status"]["podIP"]
     assert "0% packet loss" in pair.run("default", "one", "ping", "-c", "1", "-W", "5", address)
 
-    started = time.monotonic()
-    local("down", "--name", NAME)
-    assert time.monotonic() - started < 15
+    assert down_in_seconds() < LIMIT
     assert traces() == {}
     assert machine_wide() == wide
     assert set(cluster.stage.ready_nodes().values()) == {True}
 
 
+# Each comes into being at another moment of a start, in this order.
+MOMENTS: dict[str, Callable[[], bool]] = {
+    "folder": NAMES.folder.exists,
+    "settings": (NAMES.folder / "stage.json").exists,
+    "bridge": (LINKS / NAMES.bridge).exists,
+    "network namespace": NAMES.namespace(CONTROL_PLANE).exists,
+    "cable": (LINKS / NAMES.link(0)).exists,
+    "process": lambda: bool(cgroups.processes(NAMES.cgroup)),
+    "process of a node": lambda: bool(cgroups.processes(f"{NAMES.cgroup}/node-1")),
+    "log of the kubelet": (NAMES.machine("node-1") / "log/kubelet.log").exists,
+    "provisioner": lambda: bool(cgroups.processes(f"{NAMES.cgroup}/provisioner")),
+}
+
+
 @pytest.mark.parametrize("seconds", [0.3, 0.7, 1.2, 2.0, 4.0, 8.0])
 def test_nothing_is_left_of_a_start_that_was_killed(seconds: float) -> None:
-    start_and_kill(seconds)
+    start_and_kill(after(seconds))
 
     local("down", "--name", NAME)
 
     assert traces() == {}
 
 
+@pytest.mark.trial
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_nothing_is_left_of_a_start_that_was_killed_as_soon_as_there_was_a(moment: str) -> None:
+    start_and_kill(MOMENTS[moment])
+
+    took = down_in_seconds()
+
+    assert traces() == {}
+    assert took < LIMIT
+
+
+@pytest.mark.trial
+@pytest.mark.parametrize("attempt", range(4))
+def test_nothing_is_left_of_a_start_that_was_killed_at_any_moment(attempt: int) -> None:
+    seconds = random.uniform(0.2, 10)
+    start_and_kill(after(seconds))
+
+    took = down_in_seconds()
+
+    assert traces() == {}, f"killed after {seconds:.2f} s"
+    assert took < LIMIT
+
+
 def test_an_interrupted_start_goes_on() -> None:
-    start_and_kill(1.5)
+    start_and_kill(after(1.5))
 
     local("up", "--name", NAME, "--nodes", "1")
 
     assert "Ready" in local("status", "--name", NAME).stdout
 
 
-def start_and_kill(seconds: float) -> None:
+def after(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def start_and_kill(now: Callable[[], bool]) -> None:
     program_ = str(Path(sys.executable).parent / "slurm-operator")
     process = subprocess.Popen(
         [program_, "local", "up", "--name", NAME, "--nodes", "1"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    time.sleep(seconds)
+    while process.poll() is None and not now():
+        time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+def down_in_seconds() -> float:
+    started = time.monotonic()
+    local("down", "--name", NAME)
+    return time.monotonic() - started
 
 
 def test_a_stage_that_does_not_exist_is_named() -> None:

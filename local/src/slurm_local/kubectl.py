@@ -20,7 +20,11 @@ class Kubectl:
         return [*program(self.root, "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
-        done = subprocess.run(self.command(*arguments), input=stdin, capture_output=True, text=True, timeout=timeout)
+        command = self.command(*arguments)
+        try:
+            done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            raise UserError(f"kubectl {' '.join(arguments)}: did not end within {timeout:.0f} s") from error
         if done.returncode != 0:
             raise UserError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout

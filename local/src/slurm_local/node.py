@@ -8,12 +8,15 @@ from typing import Any
 import msgspec
 
 from slurm_local.controlplane import ControlPlane
+from slurm_local.layers import unpacked_home
 from slurm_local.layout import Names, Network, node_name
 from slurm_local.machines import Machine
 from slurm_local.pause import PAUSE_IMAGE
 
 VOLUMES = "/var/lib/slurm-operator/volumes"
 SHARED = "/var/lib/slurm-operator/shared"
+
+IMPORT_IMAGE = Path(__file__).parent / "scripts" / "import-image.sh"
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +61,7 @@ class NodeMaker:
             binds={
                 self.binaries: "/usr/local/bin",
                 self.names.folder / "images": "/stage/images",
+                unpacked_home(): "/stage/layers",
                 self.names.folder / "shared": SHARED,
                 self.names.folder / "volumes" / settings.name: VOLUMES,
                 folder / "containerd": "/var/lib/containerd",
@@ -81,6 +85,7 @@ class NodeMaker:
             "kubelet.json": json.dumps(_kubelet_configuration(self.network), indent=2),
             "kube-proxy.json": json.dumps(_proxy_configuration(self.network), indent=2),
             "containerd.toml": _CONTAINERD,
+            "import-image.sh": IMPORT_IMAGE.read_text(),
             "cni/10-stage.conflist": json.dumps(_pod_network(self.network, settings.index), indent=2),
             "resolv.conf": f"nameserver {self.network.control_plane}\n",
         }
@@ -100,13 +105,10 @@ bin_dirs = ['/usr/lib/cni']
 conf_dir = '/stage/cni'
 """
 
-# Images are stored once and brought into every node that starts; a mark says which ones it has.
+# Images are stored once and brought into every node that starts.
 _IMPORT_IMAGES = """until ctr version >/dev/null 2>&1; do sleep 0.1; done
 for image in /stage/images/*.tar; do
-    mark=/var/lib/containerd/imported-${image##*/}
-    if [ -e "$image" ] && [ ! -e "$mark" ]; then
-        ctr --namespace k8s.io images import --local "$image" && touch "$mark" || exit 1
-    fi
+    if [ -e "$image" ]; then sh /stage/import-image.sh "$image" || exit 1; fi
 done
 """
 

@@ -1,5 +1,6 @@
 """What a person sees while something long is going on: one line per step, with its usual and its real duration."""
 
+import asyncio
 import os
 import sys
 import threading
@@ -49,8 +50,11 @@ class Progress:
             self.say(f"{what} (usually {spoken(usual)}) ...")
         try:
             yield
-        except BaseException:
-            self._finish(painter, done, f"{what}: failed after {spoken(time.monotonic() - started)}")
+        except BaseException as error:
+            # Inside an event loop an interrupt arrives as a cancellation.
+            stopped = isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
+            how = "interrupted" if stopped else "failed"
+            self._finish(painter, done, f"{what}: {how} after {spoken(time.monotonic() - started)}")
             raise
         self._finish(painter, done, f"{what}: {spoken(time.monotonic() - started)}")
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from slurm_local import addons, cgroups, settings
+from slurm_local import addons, cgroups, layers, settings
 from slurm_local.binaries import binaries
 from slurm_local.cache import cache_home, fingerprint, remove_tree
 from slurm_local.controlplane import ControlPlane, words
@@ -25,7 +24,7 @@ from slurm_local.limits import raise_limits, restore_limits
 from slurm_local.machine import machine_root
 from slurm_local.machines import Machine, spawn
 from slurm_local.network import Wiring
-from slurm_local.node import NodeMaker, NodeSettings
+from slurm_local.node import IMPORT_IMAGE, NodeMaker, NodeSettings
 from slurm_local.pause import write_pause_archive
 from slurm_local.progress import SILENT, Progress
 from slurm_local.settings import StageSettings
@@ -177,7 +176,7 @@ class Stage:
         while True:
             try:
                 self.kubectl("get", "--raw", "/readyz", "--request-timeout=2s", timeout=20)
-            except (UserError, subprocess.TimeoutExpired) as error:
+            except UserError as error:
                 if time.monotonic() > deadline:
                     raise UserError(
                         f"the API server was not ready after {timeout:.0f} s: {error}",
@@ -256,6 +255,9 @@ class Stage:
                 partial.hardlink_to(archive)
             except OSError:
                 shutil.copyfile(archive, partial)
+            if layers.is_ours(archive):
+                steps = layers.unpack(archive)
+                kept.with_suffix(".layers").write_text("".join(f"{step}\n" for step in steps))
             partial.rename(kept)
         nodes = [machine for machine, index in self._running() if index]
         with ThreadPoolExecutor() as workers:
@@ -263,9 +265,7 @@ class Stage:
         return [node.name for node in nodes]
 
     def _bring(self, machine: Machine, image: str) -> None:
-        mark = f"/var/lib/containerd/imported-{image}"
-        load = f"ctr --namespace k8s.io images import --local /stage/images/{image}"
-        machine.run("/bin/sh", "-c", f"test -e {mark} || {{ {load} && touch {mark}; }}", timeout=300)
+        machine.run("/bin/sh", "-c", IMPORT_IMAGE.read_text(), "import", f"/stage/images/{image}", timeout=300)
 
 
 _DNS_IS_READY = "until busybox wget -q -T 2 -O /dev/null http://127.0.0.1:8181/ready; do sleep 0.2; done"

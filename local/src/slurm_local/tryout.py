@@ -2,6 +2,10 @@
 
 import argparse
 import asyncio
+import os
+import shutil
+import sys
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +34,7 @@ MANAGER = "slurm-operator-up"
 PATIENCE = 300.0
 LOADED = ("slurm", "login", "mariadb", "operator")
 
-NEXT = """
-what to try next:
-  export KUBECONFIG={kubeconfig}
-  kubectl -n slurm exec -it deploy/login -- bash        # then sinfo, srun, sbatch, squeue
-  kubectl -n slurm scale nodeset small --replicas=1     # workers leave only when their jobs have ended
-  slurm-operator status                                 # the cluster at a glance
-  slurm-operator down                                   # and it is gone
-"""
+WIDTH = 80
 
 
 def add_commands(subparsers: Subparsers) -> None:
@@ -63,6 +60,16 @@ class Place:
 
 def _up(arguments: argparse.Namespace) -> int:
     progress = Progress(verbose=arguments.verbose)
+    try:
+        _bring(arguments, progress)
+    except KeyboardInterrupt:
+        type_ = Commands(arguments.name, arguments.context).up_or_down
+        progress.say(_wrapped(f"interrupted: `{type_('up')}` goes on, `{type_('down')}` removes it"))
+        return 130
+    return 0
+
+
+def _bring(arguments: argparse.Namespace, progress: Progress) -> None:
     began = time.monotonic()
     file = arguments.file or project() / EXAMPLE
     read(file)
@@ -74,8 +81,45 @@ def _up(arguments: argparse.Namespace) -> int:
     asyncio.run(_install(place, file, progress))
     _first_job(place.kubectl, progress)
     print(f"\nall of it took {(time.monotonic() - began) / 60:.1f} minutes")
-    print(NEXT.format(kubeconfig=place.kubeconfig or "(yours)"), end="")
-    return 0
+    print(Commands(arguments.name, arguments.context).next())
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """Commands about the same cluster, as the user types them from where they stand."""
+
+    name: str
+    context: str
+
+    def ours(self, command: str) -> str:
+        program = "slurm-operator" if shutil.which("slurm-operator") else os.path.relpath(sys.argv[0])
+        return f"{program} {command}"
+
+    def up_or_down(self, command: str) -> str:
+        if self.context:
+            return self.ours(f"{command} --context {self.context}")
+        return self.ours(command if self.name == DEFAULT_NAME else f"{command} --name {self.name}")
+
+    def kubectl(self, command: str) -> str:
+        context = f" --context {self.context}" if self.context else ""
+        return f"kubectl{context} -n {NAMESPACE} {command}"
+
+    def next(self) -> str:
+        status = f"status --context {self.context}" if self.context else "status"
+        kubeconfig = self.up_or_down("local kubeconfig --path")
+        rows = (
+            *(() if self.context else ((f"export KUBECONFIG=$({kubeconfig})", ""),)),
+            (self.kubectl("exec -it deploy/login -- bash"), "then sinfo, srun, sbatch"),
+            (self.kubectl("scale nodeset small --replicas=1"), "leaves when its job ends"),
+            (self.ours(status), "the cluster at a glance"),
+            (self.up_or_down("down"), "and it is gone"),
+        )
+        lines = [f"  {line:<50} # {note}" if note and len(line) <= 50 else f"  {line}" for line, note in rows]
+        return "\n".join(["\nwhat to try next:", *lines])
+
+
+def _wrapped(text: str, indent: str = "", rest: str = "  ") -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=rest, break_on_hyphens=False)
 
 
 def _down(arguments: argparse.Namespace) -> int:
@@ -134,7 +178,7 @@ async def _wait(client: Client, progress: Progress) -> None:
         while True:
             now: Glance = await glance(client, NAMESPACE)
             for line in now.changes(shown):
-                progress.say(f"  {line}")
+                progress.say(_wrapped(line, "  ", "    "))
             if now.ready:
                 break
             if time.monotonic() > deadline:

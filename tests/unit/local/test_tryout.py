@@ -1,0 +1,131 @@
+"""`slurm-operator up` interrupted by the user at every step it announces: one clear line, and the next `up` goes on."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slurm_local import tryout
+from slurm_local.layout import Names
+from slurm_local.progress import Progress
+from slurm_operator.cli import main
+from slurm_operator.cli.status import Glance, Line
+
+STEPS = (
+    "starting the control plane and 3 nodes",
+    "building the images",
+    "loading the images",
+    "installing the operator",
+    "creating the Slurm cluster",
+    "waiting for the Slurm cluster",
+    "running a first job",
+)
+NOTE = "2 of 3 workers are ready; waiting for the image of worker pod small-1 to arrive on node-2, which takes a while"
+
+
+class Interrupting(Progress):
+    """Sends the signal of Ctrl-C as soon as one of the steps has begun."""
+
+    at = ""
+
+    @contextlib.contextmanager
+    def step(self, what: str, usual: float) -> Iterator[None]:
+        with super().step(what, usual):
+            if what == self.at:
+                signal.raise_signal(signal.SIGINT)
+            yield
+
+
+class FakeKubectl:
+    def __call__(self, *arguments: str, **_: Any) -> str:
+        return "5" if "--parsable" in arguments else "small-0\nbig-0\n"
+
+
+def fake_stage(name: str, nodes: list[Any], progress: Progress) -> Any:
+    with progress.step(STEPS[0], 8):
+        pass
+    return SimpleNamespace(
+        names=Names(name), kubeconfig=Path("kubeconfig"), kubectl=FakeKubectl(), load_image=lambda _: None
+    )
+
+
+def fake_build(names: tuple[str, ...], progress: Progress) -> list[Path]:
+    with progress.step(STEPS[1], 90):
+        return [Path(f"{name}.tar") for name in names]
+
+
+@pytest.fixture(autouse=True)
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that takes long or needs a machine is pretended; the steps and their order are the real ones."""
+    pause = asyncio.sleep
+    glances = iter([Glance((Line("NodeSet", "small", False, NOTE),), {}), *[_ready()] * 9])
+
+    async def look(*_: object) -> Glance:
+        return next(glances)
+
+    async def nothing(*_: object, **__: object) -> None:
+        await pause(0)
+
+    @contextlib.asynccontextmanager
+    async def client(_: object) -> Any:
+        yield None
+
+    monkeypatch.setattr(tryout, "Progress", Interrupting)
+    monkeypatch.setattr(tryout, "up", fake_stage)
+    monkeypatch.setattr("slurm_local.images.build", fake_build)
+    monkeypatch.setattr("slurm_local.settings.locked", lambda _: contextlib.nullcontext(0))
+    monkeypatch.setattr(tryout, "load", lambda *_: None)
+    monkeypatch.setattr(tryout, "Client", client)
+    for name in ("install", "wait_ready", "_create"):
+        monkeypatch.setattr(tryout, name, nothing)
+    monkeypatch.setattr(tryout, "glance", look)
+    monkeypatch.setattr(asyncio, "sleep", lambda _: pause(0))
+    monkeypatch.setattr(sys, "argv", [str(Path.cwd() / ".venv/bin/slurm-operator")])
+
+
+def _ready() -> Glance:
+    return Glance((Line("NodeSet", "small", True, ""),), {"idle": 3})
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_interrupt_says_how_to_go_on_and_the_next_up_does(
+    step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Interrupting, "at", step)
+    assert main(["up", "--name", "mine"]) == 130
+
+    said = capsys.readouterr()
+    before, _, advice = said.err.partition("\ninterrupted: ")
+    assert before.splitlines()[-1].startswith(f"{step}: interrupted after")
+    words = " ".join(advice.split())
+    assert words.endswith("slurm-operator down --name mine` removes it")
+    assert "slurm-operator up --name mine` goes on" in words
+    assert "Traceback" not in said.err
+
+    monkeypatch.setattr(Interrupting, "at", "")
+    assert main(["up", "--name", "mine"]) == 0
+    assert "$ srun -N2 hostname\nsmall-0\nbig-0" in capsys.readouterr().out
+
+
+def test_away_from_a_terminal_it_is_plain_text_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up"]) == 0
+
+    said = capsys.readouterr()
+    text = said.out + said.err
+    assert "waiting for the image of worker pod small-1" in " ".join(text.split())
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    assert "\x1b" not in text
+    assert "\r" not in text
+
+
+def test_an_interrupt_of_a_cluster_of_ones_own_names_its_context() -> None:
+    commands = tryout.Commands("dev", "prod")
+
+    assert commands.up_or_down("up").endswith("slurm-operator up --context prod")
+    assert "KUBECONFIG" not in commands.next()
