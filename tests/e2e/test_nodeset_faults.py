@@ -10,7 +10,7 @@ from tests.e2e.deadly import Deadly
 from tests.e2e.slurm import Slurm
 from tests.e2e.stage import eventually
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.trial]
 
 AWAY = float(os.environ.get("SLURMRESTD_AWAY", "45"))
 """Seconds for which slurmrestd stays away."""

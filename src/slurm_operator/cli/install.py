@@ -15,13 +15,15 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube import Client, load
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.errors import NotFound
-from slurm_operator.kube.kinds import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS
+from slurm_operator.kube.kinds import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, NAMESPACES
 from slurm_operator.kube.manifests import Manifests
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.runtime.manager import run as run_loop
 
 MANAGER = "slurm-operator-install"
+GOODBYE_SECONDS = 90.0
+"""How long the operator's namespace may take to go; its pods get half a minute to end."""
 
 
 def add_command(subparsers: Subparsers) -> None:
@@ -89,6 +91,22 @@ async def uninstall(client: Client, namespace: str, *, crds: bool = False) -> No
     await _release_nodesets(client)
     if crds:
         await manifests.delete(crd_manifests())
+    try:
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            await _gone(client, namespace)
+    except TimeoutError as error:
+        hint = f"see: kubectl get namespace {namespace} -o yaml"
+        raise UserError(f"namespace {namespace} was not gone within {GOODBYE_SECONDS:g} s", hint) from error
+
+
+async def _gone(client: Client, namespace: str) -> None:
+    """Until then nothing can be installed there again."""
+    while True:
+        try:
+            await client.get(NAMESPACES, namespace)
+        except NotFound:
+            return
+        await asyncio.sleep(0.5)
 
 
 def crd_manifests() -> list[Manifest]:
