@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 from slurm_operator.api import Accounting, names
 from slurm_operator.desired.accounting import AccountingFacts, accounting_objects, configuration
+from slurm_operator.desired.keyring import progress_of, unfit_key
 from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import ACCOUNTINGS
-from slurm_operator.kube.kinds import STATEFUL_SETS, Pod, StatefulSet
+from slurm_operator.kube.kinds import SECRETS, STATEFUL_SETS, Pod, Secret, StatefulSet
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Key, Manifest
 from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import KubeAction, kept, reported, unwanted
+from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
@@ -31,6 +32,8 @@ SLOW_START = 30.0
 class Seen:
     accounting: Accounting
     refs: Refs
+    ring: Secret | None
+    """The keys of auth/slurm in use."""
     slurmdbd: Daemon[StatefulSet]
     refusals: Refusals
     now: float
@@ -48,9 +51,11 @@ class Observer:
             self._references.drop(("Accounting", key))
             return None
         name = names.accounting(accounting.metadata.name)
+        ref = accounting.spec.slurm_key_ref
         return Seen(
             accounting=accounting,
             refs=self._read_refs(accounting),
+            ring=self._caches.store(SECRETS).get(key[0], names.key_ring(ref.name)) if ref is not None else None,
             slurmdbd=look(self._caches, accounting, names.APP_SLURMDBD, STATEFUL_SETS, name),
             refusals=refusals,
             now=self._clock.now(),
@@ -74,9 +79,13 @@ def decide(seen: Seen) -> Plan[HasKube]:
     if seen.refs.loading:
         return Plan(after=LOADING)
     objects, trouble = wanted(seen)
+    if trouble is None and seen.ring is None and not accounting.spec.external:
+        return Plan(tuple(report(seen, None)))
     actions: list[KubeAction] = list(kept(ACCOUNTINGS, accounting, children, objects))
     if trouble is None:
         actions += unwanted(children, objects)
+        if is_changing(children, objects) and not seen.refusals:
+            return Plan(tuple(actions))
     return Plan((*actions, *report(seen, trouble)), after=_suspicion(seen))
 
 
@@ -100,8 +109,10 @@ def missing(seen: Seen) -> Trouble | None:
     if spec.storage_config is None:
         return Trouble("StorageConfigMissing", "storageConfig is missing: say where the database of slurmdbd is")
     password = spec.storage_config.password_key_ref
-    return seen.refs.missing_keys(namespace, spec) or seen.refs.missing_secret(
-        namespace, password, "storageConfig.passwordKeyRef"
+    return (
+        seen.refs.missing_keys(namespace, spec)
+        or unfit_key(seen.refs, spec.slurm_key_ref)
+        or seen.refs.missing_secret(namespace, password, "storageConfig.passwordKeyRef")
     )
 
 
@@ -110,7 +121,7 @@ def _facts(seen: Seen) -> AccountingFacts:
     ref = spec.storage_config.password_key_ref if spec.storage_config is not None else None
     return AccountingFacts(
         password=seen.refs.secret(ref.name)[ref.key].decode() if ref is not None else "",
-        slurm_key_hash=content_hash(seen.refs.entry(spec.slurm_key_ref)),
+        slurm_key_hash=progress_of(seen.ring).settled if seen.ring is not None else "",
         jwt_key_hash=content_hash(seen.refs.entry(spec.jwt_key)),
     )
 

@@ -13,7 +13,7 @@ from slurm_operator.kube.kinds import DEPLOYMENTS, SECRETS, Deployment, Secret
 from slurm_operator.kube.resource import Key, Manifest
 from slurm_operator.runtime.actions import Create, HasKube
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import KubeAction, kept, reported, unwanted
+from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
@@ -48,6 +48,8 @@ class Seen:
     loginset: LoginSet
     controller: Controller | None
     refs: Refs
+    ring: Secret | None
+    """The keys of auth/slurm in use."""
     host_keys: Secret | None
     login: Daemon[Deployment]
     domain: str
@@ -69,13 +71,13 @@ class Observer:
             return None
         namespace, name = key
         controller = self._caches.store(CONTROLLERS).get(namespace, loginset.spec.controller_ref.name)
-        secrets = {loginset.spec.sssd_conf_ref.name}
-        if controller is not None and controller.spec.slurm_key_ref is not None:
-            secrets.add(controller.spec.slurm_key_ref.name)
+        ref = controller.spec.slurm_key_ref if controller is not None else None
+        secrets = {loginset.spec.sssd_conf_ref.name, *([ref.name] if ref is not None else [])}
         return Seen(
             loginset=loginset,
             controller=controller,
             refs=self._references.read(("LoginSet", key), namespace, secrets=secrets),
+            ring=self._caches.store(SECRETS).get(namespace, names.key_ring(ref.name)) if ref is not None else None,
             host_keys=self._caches.store(SECRETS).get(namespace, names.ssh_host_keys(name)),
             login=look(self._caches, loginset, names.APP_LOGIN, DEPLOYMENTS, name),
             domain=self._domain,
@@ -98,11 +100,13 @@ def decide(seen: Seen) -> Plan[HasKube]:
     if objects:
         made_once = {"kind": "Secret", "metadata": {"name": names.ssh_host_keys(loginset.metadata.name)}}
         actions += unwanted(children, [*objects, made_once])
+        if is_changing(children, objects) and not seen.refusals:
+            return Plan(tuple(actions))
     return Plan((*actions, *report(seen, trouble)))
 
 
 def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
-    """What should exist, as soon as there are host keys."""
+    """What should exist, as soon as there are keys."""
     namespace, spec = seen.loginset.metadata.namespace, seen.loginset.spec
     controller, sssd = seen.controller, spec.sssd_conf_ref
     if controller is None:
@@ -112,12 +116,11 @@ def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
         namespace, key, f"slurmKeyRef of Controller {controller.metadata.name}"
     ):
         return [], trouble
-    if seen.host_keys is None:
+    if seen.host_keys is None or (seen.ring is None and key is not None):
         return [], None
     facts = LoginSetFacts(
         controller=controller,
         domain=seen.domain,
-        slurm_key_hash=content_hash(seen.refs.entry(key)),
         sssd_conf=seen.refs.secret(sssd.name)[sssd.key],
         host_keys_hash=content_hash(seen.host_keys.data),
     )

@@ -10,13 +10,12 @@ from slurm_operator.kube.kinds import CONFIG_MAPS, DEPLOYMENTS, ConfigMap, Deplo
 from slurm_operator.kube.resource import Key, Manifest
 from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import KubeAction, kept, reported, unwanted
+from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.plan import Plan
 from slurm_operator.runtime.reconcile import Refusals
-from slurm_operator.runtime.references import LOADING, References, Refs
 from slurm_operator.runtime.trouble import Trouble, no_controller
 
 
@@ -26,32 +25,27 @@ class Seen:
     controller: Controller | None
     config: ConfigMap | None
     """Of the Controller: what slurmrestd reads."""
-    refs: Refs
     slurmrestd: Daemon[Deployment]
     refusals: Refusals
     now: float
 
 
 class Observer:
-    def __init__(self, caches: Caches, references: References, clock: Clock) -> None:
+    def __init__(self, caches: Caches, clock: Clock) -> None:
         self._caches = caches
-        self._references = references
         self._clock = clock
 
     def __call__(self, key: Key, refusals: Refusals) -> Seen | None:
         restapi = self._caches.store(RESTAPIS).get(*key)
         if restapi is None:
-            self._references.drop(("RestApi", key))
             return None
         namespace, name = key
         cluster = restapi.spec.controller_ref.name
         controller = self._caches.store(CONTROLLERS).get(namespace, cluster)
-        secrets = {controller.spec.slurm_key_ref.name} if controller and controller.spec.slurm_key_ref else set()
         return Seen(
             restapi=restapi,
             controller=controller,
             config=self._caches.store(CONFIG_MAPS).get(namespace, names.config(cluster)),
-            refs=self._references.read(("RestApi", key), namespace, secrets=secrets),
             slurmrestd=look(self._caches, restapi, names.APP_SLURMRESTD, DEPLOYMENTS, names.restapi(name)),
             refusals=refusals,
             now=self._clock.now(),
@@ -62,12 +56,12 @@ def decide(seen: Seen) -> Plan[HasKube]:
     restapi, children = seen.restapi, seen.slurmrestd.children
     if restapi.metadata.terminating:
         return Plan()
-    if seen.refs.loading:
-        return Plan(after=LOADING)
     objects, trouble = wanted(seen)
     actions: list[KubeAction] = list(kept(RESTAPIS, restapi, children, objects))
     if objects:
         actions += unwanted(children, objects)
+        if is_changing(children, objects) and not seen.refusals:
+            return Plan(tuple(actions))
     verdicts = summed_up(
         waiting=rollout_of(seen.slurmrestd.workload, "slurmrestd") if seen.config else _no_configuration(seen),
         done="slurmrestd answers",
@@ -83,14 +77,10 @@ def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
     namespace, name = seen.restapi.metadata.namespace, seen.restapi.spec.controller_ref.name
     if seen.controller is None:
         return [], no_controller(namespace, name)
-    key = seen.controller.spec.slurm_key_ref
-    if trouble := seen.refs.missing_secret(namespace, key, f"slurmKeyRef of Controller {name}"):
-        return [], trouble
     if seen.config is None:
         return [], None
     facts = RestApiFacts(
         controller=seen.controller,
-        slurm_key_hash=content_hash(seen.refs.entry(key)),
         slurm_conf_hash=content_hash({"slurm.conf": seen.config.data.get("slurm.conf", "")}),
     )
     try:

@@ -73,7 +73,8 @@ def decide(seen: Seen) -> Plan[HasKube]:
         return Plan((delete(SECRETS, seen.written),))
     claims = new_claims(token.spec.slurm_user, int(token.spec.lifetime_seconds), seen.now)
     write = Apply(SECRETS, token_secret(token, sign(key, claims)))
-    return Plan((write, *_report(seen, claims, None)), after=_wait(seen, claims))
+    # What is written is reported once it is seen; what was refused, at once.
+    return Plan((write, *(_report(seen, None, None) if seen.refusals else ())))
 
 
 def _ours(secret: Secret, token: Token) -> bool:

@@ -71,6 +71,23 @@ def answers(slurm: Slurm, *command: str) -> bool:
     return True
 
 
+@contextmanager
+def extra_conf(slurm: Slurm, lines: str) -> Iterator[None]:
+    """A few lines more in slurm.conf, live on the login pod."""
+    before = slurm.get("controller", "slurm")["spec"]["extraConf"]
+
+    def live() -> bool:
+        return lines.strip() in slurm.login("cat", "/run/slurm/conf/slurm.conf")
+
+    slurm.patch("controller", "slurm", {"spec": {"extraConf": before + lines}})
+    try:
+        eventually("the lines are live", live, timeout=30)
+        yield
+    finally:
+        slurm.patch("controller", "slurm", {"spec": {"extraConf": before}})
+        eventually("they are gone", lambda: not live(), timeout=30)
+
+
 def kill_daemon(slurm: Slurm, pod: str, container: str, daemon: str) -> None:
     """kill -9 inside its container."""
     slurm.kubectl("exec", pod, "-c", container, "--", "bash", "-c", f"kill -9 $(pidof {daemon})")

@@ -3,38 +3,69 @@
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.e2e.slurm import Slurm
-from tests.e2e.small import answers, kill_daemon, stopwatch
+from tests.e2e.small import answers, extra_conf, kill_daemon, stopwatch
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(420), pytest.mark.trial]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.trial]
 
 RUNNING = 4
-QUEUED = 20
+QUEUED = 200
 RELEASE = "/home/release"
+AT_ONCE = "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0\n"
 WORK = f"echo once >> /home/$SLURM_JOB_ID.ran; until [ -e {RELEASE} ]; do sleep 0.2; done"
 
 
 @pytest.fixture
-def jobs(slurm: Slurm) -> Iterator[list[str]]:
-    """Four jobs that run until they are released, and twenty that wait for their turn."""
+def sturdy(slurm: Slurm) -> Iterator[str]:
+    """Four workers, none of them on the Kubernetes node that slurmctld runs on."""
+    slurm.apply(workers_beside(slurm, node_of(slurm, "slurm-controller-0")))
+    slurm.wait_ready("nodeset/sturdy")
+    yield "sturdy"
+    slurm.kubectl("delete", "nodeset", "sturdy", timeout=120)
+
+
+def workers_beside(slurm: Slurm, node: str) -> dict[str, Any]:
+    elsewhere = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
+    found = slurm.nodeset("sturdy", RUNNING)
+    found["spec"]["slurmd"]["volumeMounts"] = [{"name": "home", "mountPath": "/home"}]
+    found["spec"]["template"]["spec"] |= {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        "volumes": [{"name": "home", "persistentVolumeClaim": {"claimName": "home"}}],
+    }
+    return found
+
+
+def node_of(slurm: Slurm, pod: str) -> str:
+    return str(slurm.get("pod", pod)["spec"]["nodeName"])
+
+
+@pytest.fixture
+def jobs(slurm: Slurm, sturdy: str) -> Iterator[list[str]]:
+    """Four jobs that run until they are released, and two hundred that wait for their turn."""
     slurm.login("rm", "-f", RELEASE)
-    submit = f"sbatch --parsable -p all -n1 -o /dev/null --wrap '{WORK}'"
-    found = slurm.login("bash", "-c", f"for i in $(seq {RUNNING + QUEUED}); do {submit}; done").split()
+    submit = f"sbatch --parsable -p {sturdy} -n1 -o /dev/null --wrap '{WORK}'"
+    loop = f"for i in $(seq {RUNNING + QUEUED}); do {submit}; done"
+    found = slurm.login("bash", "-c", loop, timeout=120).split()
     eventually("all workers are busy", lambda: states(slurm, found).count("RUNNING") == RUNNING, timeout=60)
     now = time.time()
     # slurmctld writes its state behind, every five seconds: what it did last is lost with it.
     eventually("slurmctld has written its state", lambda: state_written(slurm) > now, timeout=30)
     yield found
-    slurm.login("scancel", *found)
+    slurm.login("scancel", "-p", sturdy)
     slurm.login("bash", "-c", f"rm -f {RELEASE} /home/*.ran")
 
 
 def states(slurm: Slurm, jobs: list[str]) -> list[str]:
-    return slurm.login("squeue", "-h", "-j", ",".join(jobs), "-o", "%T").split()
+    """Of those that are not over yet."""
+    lines = slurm.login("squeue", "-h", "-o", "%i %T").splitlines()
+    found = dict(line.split() for line in lines)
+    return [found[job] for job in jobs if job in found]
 
 
 def state_written(slurm: Slurm) -> float:
@@ -46,6 +77,13 @@ def state_written(slurm: Slurm) -> float:
 
 def delete_slurmctld_pod(slurm: Slurm) -> None:
     slurm.kubectl("delete", "pod", "slurm-controller-0", timeout=90)
+
+
+def restart_node(slurm: Slurm) -> None:
+    """As if somebody had pulled the plug, and put it back."""
+    node = node_of(slurm, "slurm-controller-0")
+    slurm.cluster.cli("node", "kill", node)
+    slurm.cluster.cli("node", "start", node)
 
 
 def slurmctld_answers(slurm: Slurm) -> bool:
@@ -89,24 +127,28 @@ FAULTS: list[Fault] = [
         lambda slurm: kill_daemon(slurm, restapi_pod(slurm), "slurmrestd", "slurmrestd"),
         lambda slurm: restarted(slurm, restapi_pod(slurm), "slurmrestd"),
     ),
+    (
+        "the Kubernetes node of slurmctld, killed and started",
+        restart_node,
+        lambda slurm: slurmctld_answers(slurm) and accounting_answers(slurm),
+    ),
 ]
 
 
 def test_whatever_is_killed_every_job_runs_once_and_is_accounted_for(slurm: Slurm, jobs: list[str]) -> None:
     for name, strike, recovered in FAULTS:
-        strike(slurm)
         with stopwatch(f"back again after {name}"):
-            eventually(f"recovery from {name}", partial(recovered, slurm), timeout=90)
+            strike(slurm)
+            eventually(f"recovery from {name}", partial(recovered, slurm), timeout=120)
         assert sorted(states(slurm, jobs)) == ["PENDING"] * QUEUED + ["RUNNING"] * RUNNING, name
     slurm.login("touch", RELEASE)
-    with stopwatch(f"{len(jobs)} jobs finished"):
-        eventually("every job is over", lambda: states(slurm, jobs) == [], timeout=120, pause=1)
+    with extra_conf(slurm, AT_ONCE), stopwatch(f"{len(jobs)} jobs finished"):
+        eventually("every job is over", lambda: states(slurm, jobs) == [], timeout=240, pause=1)
+    expected = [f"{job}|COMPLETED" for job in jobs]
+    query = ("sacct", "-n", "-X", "-P", "-j", ",".join(jobs), "-o", "JobID,State")
     eventually(
         "the accounting knows every one of them",
-        lambda: (
-            slurm.login("sacct", "-n", "-X", "-P", "-j", ",".join(jobs), "-o", "JobID,State").split()
-            == [f"{job}|COMPLETED" for job in jobs]
-        ),
+        lambda: slurm.login(*query).split() == expected,
         timeout=60,
     )
     ran = slurm.login("bash", "-c", "cat " + " ".join(f"/home/{job}.ran" for job in jobs)).split()

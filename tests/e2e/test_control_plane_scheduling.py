@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from tests.e2e.slurm import Slurm
+from tests.e2e.small import extra_conf
 from tests.e2e.stage import eventually
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.trial]
@@ -31,23 +31,6 @@ def qos(slurm: Slurm) -> Iterator[str]:
     yield "single"
     slurm.login("scancel", "-q", "single")
     slurm.login("sacctmgr", "-i", "delete", "qos", "single")
-
-
-@contextmanager
-def extra_conf(slurm: Slurm, lines: str) -> Iterator[None]:
-    """A few lines more in slurm.conf, live on the login pod."""
-    before = slurm.get("controller", "slurm")["spec"]["extraConf"]
-
-    def live() -> bool:
-        return lines.strip() in slurm.login("cat", "/run/slurm/conf/slurm.conf")
-
-    slurm.patch("controller", "slurm", {"spec": {"extraConf": before + lines}})
-    try:
-        eventually("the lines are live", live, timeout=30)
-        yield
-    finally:
-        slurm.patch("controller", "slurm", {"spec": {"extraConf": before}})
-        eventually("they are gone", lambda: not live(), timeout=30)
 
 
 def sacct(slurm: Slurm, job: str, fields: str) -> str:

@@ -5,10 +5,13 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 
-from slurm_operator.slurm.keys import jwt_key
+from slurm_operator.desired.keyring import rings_hash
+from slurm_operator.slurm.keys import KeyRing, jwt_key, slurm_key
 from tests.e2e.slurm import Slurm
 from tests.e2e.small import answers, stopwatch
 from tests.e2e.stage import eventually
@@ -16,6 +19,52 @@ from tests.e2e.stage import eventually
 pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
 
 NODES = "/slurm/v0.0.45/nodes/"
+DAEMONS = ("slurm-controller-0", "slurm-accounting-0")
+WORKERS = ("small-0", "small-1", "big-0")
+RELEASE = "/home/keys-release"
+
+
+@pytest.fixture
+def jobs(slurm: Slurm) -> Iterator[list[str]]:
+    """Four running jobs, each in a step of its own, that end when they are released."""
+    slurm.login("rm", "-f", RELEASE)
+    submit = (
+        f"sbatch --parsable -p all -n1 -o /dev/null --wrap 'srun sh -c \"until [ -e {RELEASE} ]; do sleep 0.3; done\"'"
+    )
+    found = slurm.login("bash", "-c", f"for i in 1 2 3 4; do {submit}; done").split()
+    eventually("all of them run", lambda: states(slurm, found) == ["RUNNING"] * 4, timeout=60)
+    yield found
+    slurm.login("scancel", *found)
+    slurm.login("rm", "-f", RELEASE)
+
+
+def states(slurm: Slurm, jobs: list[str]) -> list[str]:
+    return slurm.login("squeue", "-h", "-j", ",".join(jobs), "-o", "%T").split()
+
+
+def replace_key(slurm: Slurm, name: str, key: bytes) -> None:
+    change = {"data": {name: base64.b64encode(key).decode()}}
+    slurm.kubectl("patch", "secret", "slurm-keys", "--type=merge", "-p", json.dumps(change))
+
+
+def ring(slurm: Slurm) -> KeyRing | None:
+    """The keys of auth/slurm in use."""
+    return KeyRing.read(read(slurm, "slurm-keys-ring", "slurm.key"))
+
+
+def work_goes_on(slurm: Slurm, jobs: list[str]) -> None:
+    """All jobs still run, take new steps and orders, and end as if nothing had happened."""
+    assert states(slurm, jobs) == ["RUNNING"] * 4
+    for job in jobs:
+        assert slurm.login("srun", "--overlap", f"--jobid={job}", "hostname") in WORKERS, "a new step"
+    slurm.cancel(jobs[0])
+    slurm.wait_job(jobs[0], "CANCELLED", "CANCELLED by 0")
+    slurm.login("touch", RELEASE)
+    for job in jobs[1:]:
+        slurm.wait_job(job, "COMPLETED")
+    recorded = ("sacct", "-n", "-X", "-P", "-j", ",".join(jobs), "-o", "State")
+    ended = ["CANCELLED by 0", *["COMPLETED"] * 3]
+    eventually("the accounting knows", lambda: slurm.login(*recorded).split("\n") == ended, timeout=60)
 
 
 @pytest.fixture
@@ -54,36 +103,28 @@ def uids(slurm: Slurm, *pods: str) -> list[str]:
     return [found.get(pod, "") for pod in pods]
 
 
-def _pods(slurm: Slurm) -> list[dict[str, dict[str, str]]]:
+def _pods(slurm: Slurm) -> list[dict[str, Any]]:
     return list(slurm.cluster.kubectl.json("get", "pods", "-n", slurm.namespace)["items"])
 
 
-def test_a_new_jwt_key_reaches_everybody_and_no_job_notices(slurm: Slurm, token: str) -> None:
+def test_a_new_jwt_key_reaches_everybody_and_no_job_notices(slurm: Slurm, token: str, jobs: list[str]) -> None:
     """scenario 186"""
-    daemons, untouched = ("slurm-controller-0", "slurm-accounting-0"), ("small-0", "small-1", "big-0")
-    before, workers = uids(slurm, *daemons), uids(slurm, *untouched)
+    before, workers, login = uids(slurm, *DAEMONS), uids(slurm, *WORKERS), slurm.login("hostname")
     old = read(slurm, token, "SLURM_JWT")
     assert status(slurm, old) == 200
-    job = slurm.submit("-w", "small-0")
-    slurm.wait_job(job, "RUNNING")
-    login = slurm.login("hostname")
-    key = base64.b64encode(jwt_key()).decode()
-    slurm.kubectl("patch", "secret", "slurm-keys", "--type=merge", "-p", json.dumps({"data": {"jwt.key": key}}))
+    replace_key(slurm, "jwt.key", jwt_key())
     with stopwatch("tokens of the new key are accepted"):
         eventually("a new token", lambda: read(slurm, token, "SLURM_JWT") != old, timeout=30)
         eventually(
             "slurmctld and slurmdbd are new",
-            lambda: all(now not in ("", was) for now, was in zip(uids(slurm, *daemons), before, strict=True)),
+            lambda: all(now not in ("", was) for now, was in zip(uids(slurm, *DAEMONS), before, strict=True)),
             timeout=90,
         )
         eventually("the new token is good", lambda: status(slurm, read(slurm, token, "SLURM_JWT")) == 200, timeout=60)
     assert status(slurm, old) != 200
-    assert slurm.job_state(job) == "RUNNING"
-    assert slurm.login("srun", "--overlap", f"--jobid={job}", "hostname") == "small-0", "a new step"
-    slurm.cancel(job)
-    slurm.wait_job(job, "CANCELLED", "CANCELLED by 0")
     eventually("the accounting answers", lambda: answers(slurm, "sacctmgr", "-n", "show", "cluster"), timeout=60)
-    assert uids(slurm, *untouched) == workers, "workers do not hold that key"
+    work_goes_on(slurm, jobs)
+    assert uids(slurm, *WORKERS) == workers, "workers do not hold that key"
     assert slurm.login("hostname") == login, "nor do login pods"
     slurm.apply(slurm.nodeset("later", 1))
     try:
@@ -94,3 +135,33 @@ def test_a_new_jwt_key_reaches_everybody_and_no_job_notices(slurm: Slurm, token:
         slurm.kubectl("delete", "nodeset", "later", timeout=90)
     for kind in ("controller/slurm", "accounting/slurm", "restapi/slurm"):
         slurm.wait_ready(kind)
+
+
+def test_a_new_slurm_key_goes_round_in_steps_and_no_job_or_session_notices(slurm: Slurm, jobs: list[str]) -> None:
+    """scenario 187"""
+    workers, login = uids(slurm, *WORKERS), slurm.login("hostname")
+    key = slurm_key()
+    replace_key(slurm, "slurm.key", key)
+    with stopwatch("the new key alone is in use"):
+        eventually("it is alone in the ring", lambda: ring(slurm) == KeyRing.of(key), timeout=150)
+        for worker in WORKERS:
+            eventually(f"{worker} holds it alone", partial(holds, slurm, worker, key), timeout=60)
+        digest = rings_hash({"slurm.key": KeyRing.of(key)})
+        eventually("slurmctld and slurmdbd follow", lambda: given(slurm, *DAEMONS) == [digest] * 2, timeout=60)
+        for kind in ("controller/slurm", "accounting/slurm"):
+            slurm.wait_ready(kind)
+    work_goes_on(slurm, jobs)
+    assert uids(slurm, *WORKERS) == workers, "no worker was replaced"
+    assert slurm.login("hostname") == login, "nobody was logged out"
+
+
+def holds(slurm: Slurm, worker: str, key: bytes) -> bool:
+    """Whether a slurmd finds this key and no other."""
+    file = slurm.kubectl("exec", worker, "-c", "slurmd", "--", "cat", "/etc/slurm/slurm.jwks")
+    return KeyRing.read(file.encode()) == KeyRing.of(key)
+
+
+def given(slurm: Slurm, *pods: str) -> list[str]:
+    """Hashes of the keys that pods were started with."""
+    found = {pod["metadata"]["name"]: pod["metadata"].get("annotations", {}) for pod in _pods(slurm)}
+    return [found.get(pod, {}).get("slinky.slurm.net/slurm-key-hash", "") for pod in pods]

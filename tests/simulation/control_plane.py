@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -45,6 +46,7 @@ class World:
         self.cluster = server.cluster
         self.slurms: dict[Key, FakeSlurm] = {}
         self.urls: dict[Key, str] = {}
+        self._keys_read: dict[str, str] = {}
 
     # What a user does
 
@@ -111,6 +113,7 @@ class World:
                         self._roll_out(kind, workload)
             for pod in self.all("Pod", ""):
                 self._run_pod(pod)
+                self._reread_keys(pod)
             await asyncio.sleep(0.01)
 
     def _roll_out(self, kind: str, workload: Json) -> None:
@@ -173,7 +176,22 @@ class World:
         labels = pod["metadata"].get("labels", {})
         if labels.get(names.LABEL_APP) == names.APP_SLURMD:
             slurm = self.slurms[pod["metadata"]["namespace"], labels[names.LABEL_CLUSTER]]
-            slurm.add_nodes(pod["spec"].get("hostname") or pod["metadata"]["name"], slurmd_start=int(slurm.boot))
+            name = pod["spec"].get("hostname") or pod["metadata"]["name"]
+            slurm.add_nodes(name, slurmd_start=int(slurm.boot), features=(labels[names.LABEL_INSTANCE],))
+
+    def _reread_keys(self, pod: Json) -> None:
+        """A worker whose kubelet has brought new keys starts its slurmd again some seconds later."""
+        labels, notes = pod["metadata"].get("labels", {}), pod["metadata"].get("annotations", {})
+        digest = notes.get(names.ANNOTATION_SLURM_KEY_HASH)
+        if labels.get(names.LABEL_APP) != names.APP_SLURMD or digest in (
+            None,
+            self._keys_read.get(pod["metadata"]["uid"]),
+        ):
+            return
+        self._keys_read[pod["metadata"]["uid"]] = digest
+        slurm = self.slurms[pod["metadata"]["namespace"], labels[names.LABEL_CLUSTER]]
+        slurm.nodes[pod["metadata"]["name"]].slurmd_start = int(time.time()) + 5
+        slurm.touch()
 
     def _remove(self, pod: Json) -> None:
         meta = pod["metadata"]
@@ -226,7 +244,11 @@ class Running:
 
     def look_again(self, namespace: str) -> None:
         """Has every object of the namespace looked at once more, as after any change around it."""
-        kinds = {kind.lower(): kind for kind in KINDS} | {"cluster": "Controller", "pod-state": "Pod"}
+        kinds = {kind.lower(): kind for kind in KINDS} | {
+            "cluster": "Controller",
+            "pod-state": "Pod",
+            "keyring": "Secret",
+        }
         for controller in self.operator.controllers:
             for obj in self.world.all(kinds[controller.name], namespace):
                 controller.queue.add((namespace, obj["metadata"]["name"]))

@@ -46,7 +46,14 @@ async def test_the_example_comes_up(here: World) -> None:
             "slurm-workers-slurm",
         },
         "ConfigMap": {"slurm-config", "slurm-files", "login-ssh-config"},
-        "Secret": {"slurm-keys", "slurm-sssd", "slurm-accounting", "login-ssh-host-keys", "alice-jwt-alice"},
+        "Secret": {
+            "slurm-keys",
+            "slurm-keys-ring",
+            "slurm-sssd",
+            "slurm-accounting",
+            "login-ssh-host-keys",
+            "alice-jwt-alice",
+        },
         "PodDisruptionBudget": {"slurm-workers-pdb-slurm"},
     }
     assert {kind: {obj["metadata"]["name"] for obj in here.all(kind, HERE)} for kind in made} == made

@@ -11,6 +11,7 @@ import pytest
 from slurm_operator import loginset
 from slurm_operator.api import names
 from slurm_operator.slurm.jwt import InvalidTokenError, verify
+from slurm_operator.slurm.keys import KeyRing
 from slurm_operator.slurm.known import Known
 from tests.fakes.slurmrestd import FakeSlurm, FakeSlurmrestd, hang
 from tests.simulation.control_plane import STATUS, World, example, keys, quick_host_keys, token, until, world
@@ -148,6 +149,34 @@ async def test_a_new_jwt_key_reaches_everybody_at_once(here: World) -> None:
         asked = here.slurms[CLUSTER].count("GET nodes")
         await until(lambda: here.slurms[CLUSTER].count("GET nodes") > asked + 1)
         assert isinstance(running.views.state(CLUSTER), Known)
+
+
+async def test_a_new_slurm_key_goes_round_in_three_steps_and_replaces_no_worker(here: World) -> None:
+    """scenario 187"""
+    here.create_all(example("NodeSet"), HERE)
+    seen: list[tuple[str, ...]] = []
+
+    def ring() -> tuple[str, ...]:
+        """The keys that are believed, the one that signs in capitals."""
+        found = KeyRing.read(b64decode(here.get("Secret", "slurm-keys-ring", HERE)["data"]["slurm.key"]))
+        assert found is not None
+        names_ = [chr(key[0]).upper() if key == found.signs else chr(key[0]) for key in found.keys]
+        if not seen or seen[-1] != tuple(names_):
+            seen.append(tuple(names_))
+        return seen[-1]
+
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE) and isinstance(running.views.state(CLUSTER), Known))
+        assert ring() == ("S",)
+        workers = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in here.all("Pod", HERE)}
+        here.change("Secret", "slurm-keys", HERE, {"data": {"slurm.key": b64encode(b"n" * 32).decode()}})
+        await until(lambda: ring() == ("N",), 40)
+        await running.quiet()
+        await until(lambda: here.all_ready(HERE))
+    assert seen == [("S",), ("S", "n"), ("s", "N"), ("N",)]
+    now = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in here.all("Pod", HERE)}
+    replaced = {name for name, uid in workers.items() if now[name] != uid}
+    assert replaced == {"slurm-controller-0", "slurm-accounting-0"}
 
 
 async def test_a_token_that_is_deleted_or_tampered_with_comes_back(here: World) -> None:

@@ -44,6 +44,8 @@ APP_SLURMD: Final = "slurmd"
 APP_LOGIN: Final = "login"
 APP_TOKEN: Final = "token"  # noqa: S105 - the value of a label
 """Not a daemon: marks the Secrets that Tokens write."""
+APP_KEYRING: Final = "keyring"
+"""Nor is this: marks the Secrets that carry the auth/slurm keys to the daemons."""
 
 COMPONENT_CONTROLLER: Final = "controller"
 COMPONENT_ACCOUNTING: Final = "accounting"
@@ -72,7 +74,7 @@ ANNOTATION_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 ANNOTATION_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's own memory of an object: never copied to children."""
 ANNOTATION_SLURM_KEY_HASH: Final = f"{GROUP}/slurm-key-hash"
-"""Hash of the auth/slurm key Secret; a change restarts the daemon."""
+"""Hash of the auth/slurm keys that a pod should see: restarts slurmctld and slurmdbd, hurries the kubelet elsewhere."""
 ANNOTATION_JWT_KEY_HASH: Final = f"{GROUP}/jwt-key-hash"
 """Hash of the auth/jwt key Secret; a change restarts the daemon."""
 ANNOTATION_SLURM_CONFIG_HASH: Final = f"{GROUP}/slurm-config-hash"
@@ -88,6 +90,13 @@ ANNOTATION_SSH_HOST_KEYS_HASH: Final = f"{GROUP}/ssh-host-keys-hash"
 
 ANNOTATION_CONFIG_GENERATION: Final = f"{GROUP}/config-generation"
 """On a slurmctld pod: hash of the configuration that it should see; a new value makes the kubelet bring it at once."""
+
+ANNOTATION_RING_SINCE: Final = f"{GROUP}/key-ring-since"
+"""On a key ring: when its keys last changed."""
+ANNOTATION_RING_SETTLED: Final = f"{GROUP}/key-ring-settled"
+"""On a key ring: hash of the keys that every worker has read, so that slurmctld and slurmdbd may follow."""
+ANNOTATION_RING_WAITING: Final = f"{GROUP}/key-ring-waiting"
+"""On a key ring: what a rotation that takes long is waiting for."""
 
 # --- Marks on the Slurm side --------------------------------------------------------------------------------------
 
@@ -247,6 +256,16 @@ def accounting(name: str) -> str:
 def restapi(name: str) -> str:
     """Deployment and Service of a RestApi."""
     return f"{name}-restapi"
+
+
+def key_ring(secret: str) -> str:
+    """Secret that carries the auth/slurm keys in use, made from the one that users write."""
+    return f"{secret}-ring"
+
+
+def key_ring_source(ring: str) -> str:
+    """The Secret that a ring is made from."""
+    return ring.removesuffix("-ring")
 
 
 def ssh_config(name: str) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from slurm_operator import accounting, loginset, restapi, token
+from slurm_operator import accounting, keyring, loginset, restapi, token
 from slurm_operator.api import Accounting, Controller, NodeSet, RestApi, names
 from slurm_operator.cluster import ClusterReconciler, Locate
 from slurm_operator.controller import decide as controller_decide
@@ -22,6 +23,7 @@ from slurm_operator.kube.kinds import (
     ConfigMap,
     Node,
     Pod,
+    Secret,
 )
 from slurm_operator.kube.model import ObjectMeta, find_condition
 from slurm_operator.kube.resource import Key, Resource
@@ -48,11 +50,11 @@ APPS = (
     names.APP_SLURMD,
     names.APP_LOGIN,
     names.APP_TOKEN,
+    names.APP_KEYRING,
 )
 OURS = f"{names.LABEL_APP} in ({','.join(APPS)})"
 """What we make carries one of these labels, so that the API server sends us nothing else."""
-BY_CLUSTER = "cluster"
-BIG, BIG_DEBOUNCE = 500, 0.5
+BIG, BIG_REST = 500, 0.5
 """A NodeSet of so many workers is looked at twice a second at most, however many of them change."""
 PATIENCE = 30.0
 """What stands in the way may be nothing that we watch: so often we see whether it is gone."""
@@ -100,7 +102,7 @@ class Operator:
                 indexes.BY_OWNER: indexes.owner,
                 indexes.BY_INSTANCE: indexes.instance,
                 indexes.BY_NODE: indexes.node,
-                BY_CLUSTER: _cluster_of,
+                indexes.BY_CLUSTER: indexes.cluster,
             },
         )
         caches.follow(CONTROLLERS)
@@ -161,10 +163,15 @@ class Operator:
         feed(controllers, caches.store(ACCOUNTINGS), self._controllers_using, when=intent_changed)
         feed(controllers, caches.store(NODESETS), _controller_of, when=_changes_configuration)
 
-        see_accounting = accounting.Observer(caches, refs, clock)
-        self._kind("accounting", ACCOUNTINGS, names.APP_SLURMDBD, Reconciler(see_accounting, accounting.decide, hands))
+        feed(controllers, caches.store(SECRETS), _users_of_keys("Controller"))
 
-        see_restapi = restapi.Observer(caches, refs, clock)
+        see_accounting = accounting.Observer(caches, refs, clock)
+        accountings = self._kind(
+            "accounting", ACCOUNTINGS, names.APP_SLURMDBD, Reconciler(see_accounting, accounting.decide, hands)
+        )
+        feed(accountings, caches.store(SECRETS), _users_of_keys("Accounting"))
+
+        see_restapi = restapi.Observer(caches, clock)
         restapis = self._kind("restapi", RESTAPIS, names.APP_SLURMRESTD, Reconciler(see_restapi, restapi.decide, hands))
         feed(restapis, caches.store(CONTROLLERS), self._members(RESTAPIS), when=intent_changed)
         feed(restapis, caches.store(CONFIG_MAPS), self._readers_of_config)
@@ -172,6 +179,13 @@ class Operator:
         see_loginset = loginset.Observer(caches, refs, clock, self._settings.domain)
         loginsets = self._kind("loginset", LOGINSETS, names.APP_LOGIN, Reconciler(see_loginset, loginset.decide, hands))
         feed(loginsets, caches.store(CONTROLLERS), self._members(LOGINSETS), when=intent_changed)
+        feed(loginsets, caches.store(SECRETS), self._logins_with_keys)
+
+        see_keys = keyring.Observer(caches, refs, self._views, clock)
+        rings = self._queue("keyring", Reconciler(see_keys, keyring.decide, hands), "KeyRing")
+        feed(rings, caches.store(CONTROLLERS), _key_of, when=intent_changed)
+        feed(rings, caches.store(ACCOUNTINGS), _key_of, when=intent_changed)
+        feed(rings, caches.store(SECRETS), _ring_itself)
 
         see_token = token.Observer(caches, refs, clock)
         tokens = self._queue("token", Reconciler(see_token, token.decide, hands), "Token")
@@ -212,6 +226,13 @@ class Operator:
 
         return keys
 
+    def _logins_with_keys(self, secret: Secret) -> Iterable[Key]:
+        for namespace, name in _users_of_keys("Controller")(secret):
+            found = self._caches.store(LOGINSETS).by_index(
+                indexes.BY_CONTROLLER, indexes.controller_key(namespace, name)
+            )
+            yield from (login.key for login in found)
+
     def _readers_of_config(self, found: ConfigMap) -> Iterable[Key]:
         owner = found.metadata.controller
         if owner is None or owner.kind != "Controller" or found.metadata.name != names.config(owner.name):
@@ -232,7 +253,7 @@ class Operator:
             propagated_conditions=self._settings.propagated_conditions,
         )
         reconcile = NodeSetReconciler(see, self._kube, views, self._clock)
-        nodesets = self._queue("nodeset", reconcile, "NodeSet", debounce=self._debounce)
+        nodesets = self._queue("nodeset", reconcile, "NodeSet", debounce=partial(self._debounce, reconcile))
         feed(nodesets, caches.store(NODESETS), itself, when=intent_changed)
         feed(nodesets, caches.store(CONTROLLERS), self._members(NODESETS), when=intent_changed)
         feed(nodesets, caches.store(PODS), _instance_of(names.APP_SLURMD), when=_pod_matters)
@@ -240,7 +261,9 @@ class Operator:
         feed(nodesets, caches.store(NODES), self._nodesets_on, when=_node_matters)
         feed(nodesets, caches.store(CONTROLLER_REVISIONS), owner_of("NodeSet"))
 
-        states = self._queue("pod-state", PodStateReconciler(caches, self._kube, views, self._clock))
+        states = self._queue(
+            "pod-state", PodStateReconciler(caches, self._kube, views, self._clock, reconcile.is_growing)
+        )
         feed(states, caches.store(PODS), _worker_itself)
 
         def slurm_changed(cluster: Key, change: Change) -> None:
@@ -251,12 +274,13 @@ class Operator:
 
         views.subscribe(slurm_changed)
 
-    def _debounce(self, key: Key) -> float:
+    def _debounce(self, reconcile: NodeSetReconciler, key: Key) -> float:
         nodeset = self._caches.store(NODESETS).get(*key)
-        return BIG_DEBOUNCE if nodeset is not None and nodeset.status.replicas >= BIG else 0.0
+        big = nodeset is not None and nodeset.status.replicas >= BIG
+        return max(0.0, BIG_REST - reconcile.rested(key)) if big else 0.0
 
     def _pods_concerned(self, cluster: Key, change: Change) -> Iterable[Pod]:
-        pods = self._caches.store(PODS).by_index(BY_CLUSTER, indexes.controller_key(*cluster))
+        pods = self._caches.store(PODS).by_index(indexes.BY_CLUSTER, indexes.controller_key(*cluster))
         if isinstance(change.new, Known) and not isinstance(change.old, Known):
             return pods
         return [pod for pod in pods if slurm_name(pod) in change.names] if change.names else ()
@@ -279,13 +303,29 @@ class Operator:
                 yield nodeset.key
 
 
-def _cluster_of(pod: Pod) -> Iterable[str]:
-    cluster = pod.metadata.labels.get(names.LABEL_CLUSTER)
-    return (indexes.controller_key(pod.metadata.namespace, cluster),) if cluster else ()
-
-
 def _controller_of(member: NodeSet | RestApi) -> Iterable[Key]:
     return ((member.metadata.namespace, member.spec.controller_ref.name),)
+
+
+def _key_of(member: Controller | Accounting) -> Iterable[Key]:
+    """The Secret that its key of auth/slurm comes from."""
+    ref = member.spec.slurm_key_ref
+    return ((member.metadata.namespace, ref.name),) if ref is not None else ()
+
+
+def _ring_itself(secret: Secret) -> Iterable[Key]:
+    """The Secret that a ring is made from."""
+    ring = secret.metadata.labels.get(names.LABEL_APP) == names.APP_KEYRING
+    return ((secret.metadata.namespace, names.key_ring_source(secret.metadata.name)),) if ring else ()
+
+
+def _users_of_keys(kind: str) -> Callable[[Secret], Iterable[Key]]:
+    def keys(secret: Secret) -> Iterable[Key]:
+        if secret.metadata.labels.get(names.LABEL_APP) != names.APP_KEYRING:
+            return ()
+        return [(secret.metadata.namespace, ref.name) for ref in secret.metadata.owner_references if ref.kind == kind]
+
+    return keys
 
 
 def _labelled_cluster(child: Any) -> Iterable[Key]:

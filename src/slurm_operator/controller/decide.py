@@ -7,12 +7,13 @@ from slurm_operator.controller.observe import Seen
 from slurm_operator.controller.report import report
 from slurm_operator.desired.config import configuration, generated_files
 from slurm_operator.desired.controller import controller_objects, service_monitor
+from slurm_operator.desired.keyring import unfit_key
 from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import PODS, STATEFUL_SETS, Pod
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.runtime.actions import HasKube
-from slurm_operator.runtime.children import KubeAction, delete, kept, patch, unwanted
+from slurm_operator.runtime.children import KubeAction, delete, is_changing, kept, patch, unwanted
 from slurm_operator.runtime.plan import Plan
 from slurm_operator.runtime.references import LOADING
 from slurm_operator.runtime.trouble import Trouble
@@ -29,11 +30,15 @@ def decide(seen: Seen) -> Plan[HasKube]:
     if seen.refs.loading:
         return Plan(after=LOADING)
     objects, trouble = wanted(seen)
+    if trouble is None and not seen.keys_are_there:
+        return Plan(tuple(report(seen, None)))
     if remade := list(outdated(seen)):
         objects = [manifest for manifest in objects if manifest["kind"] != "StatefulSet"]
     actions: list[KubeAction] = [*remade, *kept(CONTROLLERS, controller, children, objects)]
     if trouble is None and not remade:
         actions += [*unwanted(children, objects), *refreshed(seen), *replaced(seen)]
+        if is_changing(children, objects) and not seen.refusals:
+            return Plan(tuple(actions))
     return Plan((*actions, *report(seen, trouble)))
 
 
@@ -55,7 +60,7 @@ def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
 def missing(seen: Seen) -> Trouble | None:
     """The first thing that the Controller refers to and that is not there."""
     spec, namespace = seen.controller.spec, seen.controller.metadata.namespace
-    if trouble := seen.refs.missing_keys(namespace, spec):
+    if trouble := seen.refs.missing_keys(namespace, spec) or unfit_key(seen.refs, spec.slurm_key_ref):
         return trouble
     if spec.accounting_name and seen.facts.accounting is None:
         cure = "create it, or correct accountingRef"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from slurm_operator.api import Controller, NodeSet, names
 from slurm_operator.controller.claims import templates_in_force
 from slurm_operator.desired.config import ControllerFacts
+from slurm_operator.desired.keyring import progress_of
 from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import ACCOUNTINGS, CONTROLLERS, NODESETS
 from slurm_operator.kube.indexes import BY_CONTROLLER, controller_key
-from slurm_operator.kube.kinds import CONFIG_MAPS, STATEFUL_SETS, ConfigMap, StatefulSet
+from slurm_operator.kube.kinds import CONFIG_MAPS, SECRETS, STATEFUL_SETS, ConfigMap, Secret, StatefulSet
 from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
@@ -26,12 +27,18 @@ class Seen:
     controller: Controller
     facts: ControllerFacts
     refs: Refs
+    ring: Secret | None
+    """The keys of auth/slurm in use."""
     config: ConfigMap | None
     slurmctld: Daemon[StatefulSet]
     monitors: bool
     """The cluster knows ServiceMonitors."""
     refusals: Refusals
     now: float
+
+    @property
+    def keys_are_there(self) -> bool:
+        return self.ring is not None or self.controller.spec.slurm_key_ref is None
 
 
 class Observer:
@@ -60,10 +67,13 @@ class Observer:
         refs = self._read_refs(controller)
         config = self._caches.store(CONFIG_MAPS).get(namespace, names.config(name))
         slurmctld = look(self._caches, controller, names.APP_SLURMCTLD, STATEFUL_SETS, names.controller(name))
+        ref = controller.spec.slurm_key_ref
+        ring = self._caches.store(SECRETS).get(namespace, names.key_ring(ref.name)) if ref is not None else None
         return Seen(
             controller=controller,
-            facts=self._facts(controller, refs, config, slurmctld.workload),
+            facts=self._facts(controller, refs, ring, config, slurmctld.workload),
             refs=refs,
+            ring=ring,
             config=config,
             slurmctld=slurmctld,
             monitors=self._monitors,
@@ -81,7 +91,12 @@ class Observer:
         return self._references.read(owner, controller.metadata.namespace, secrets=secrets, config_maps=maps)
 
     def _facts(
-        self, controller: Controller, refs: Refs, config: ConfigMap | None, live: StatefulSet | None
+        self,
+        controller: Controller,
+        refs: Refs,
+        ring: Secret | None,
+        config: ConfigMap | None,
+        live: StatefulSet | None,
     ) -> ControllerFacts:
         spec, namespace = controller.spec, controller.metadata.namespace
         nodesets: list[NodeSet] = self._caches.store(NODESETS).by_index(BY_CONTROLLER, controller_key(*controller.key))
@@ -90,7 +105,7 @@ class Observer:
             accounting=self._caches.store(ACCOUNTINGS).get(namespace, spec.accounting_name),
             nodesets=tuple(nodesets),
             config_maps={name: found.data for name, found in refs.config_maps.items() if found is not None},
-            slurm_key_hash=content_hash(refs.entry(spec.slurm_key_ref)),
+            slurm_key_hash=progress_of(ring).settled if ring is not None else "",
             jwt_key_hash=content_hash(refs.entry(spec.jwt_key)),
             max_node_count=int(running[1]) if running else 0,
             claim_templates=templates_in_force(controller, live),

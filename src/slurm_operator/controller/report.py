@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from slurm_operator.api import names
 from slurm_operator.controller.observe import Seen
 from slurm_operator.desired.config import configuration
+from slurm_operator.desired.keyring import progress_of
 from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import Pod
@@ -27,15 +28,30 @@ def report(seen: Seen, trouble: Trouble | None) -> Iterator[KubeAction]:
         hashes = {}
     else:
         verdicts = summed_up(
-            waiting=rollout_of(seen.slurmctld.workload, "slurmctld", ACTIVE),
+            waiting=waiting_for(seen),
             done="slurmctld answers" + (CLAIM_STAYS if seen.facts.claim_templates is not None else ""),
             blocked=trouble,
             refusals=seen.refusals,
-            noticed=claim_trouble(seen) or seen.slurmctld.trouble,
+            noticed=claim_trouble(seen) or seen.slurmctld.trouble or rotation_trouble(seen),
         )
         hashes = {"configHash": in_force(seen, trouble), "deliveredConfigHash": delivered(seen)}
     filled = {key: value for key, value in hashes.items() if value}
     yield from reported(CONTROLLERS, seen.controller, verdicts, seen.now, **filled)
+
+
+def waiting_for(seen: Seen) -> str:
+    ref = seen.controller.spec.slurm_key_ref
+    if ref is not None and not seen.keys_are_there:
+        return f"waiting for Secret {names.key_ring(ref.name)} to be made of {ref.name}: no other may have that name"
+    return rollout_of(seen.slurmctld.workload, "slurmctld", ACTIVE)
+
+
+def rotation_trouble(seen: Seen) -> Trouble | None:
+    """A rotation of the key that does not get on. Everybody still agrees on a key, so that nothing stands still."""
+    waiting = progress_of(seen.ring).waiting if seen.ring is not None else ""
+    return (
+        Trouble("KeyRotationWaits", f"the new slurm.key is not everywhere in use yet: {waiting}") if waiting else None
+    )
 
 
 def in_force(seen: Seen, trouble: Trouble | None) -> str:

@@ -109,7 +109,7 @@ def _files(accounting: Accounting) -> Manifest:
         "slurm-etc",
         pod.PRIVATE,
         {"secret": {"name": name, "items": [{"key": "slurmdbd.conf", "path": "slurmdbd.conf"}]}},
-        *pod.from_secret(accounting.spec.slurm_key_ref, "slurm.key"),
+        *pod.from_key_ring(accounting.spec.slurm_key_ref),
         *pod.from_secret(accounting.spec.jwt_key, "jwt.key"),
         *pod.from_config_map(accounting.spec.jwks_key_ref, "jwks.json"),
     )

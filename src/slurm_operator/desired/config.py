@@ -21,7 +21,7 @@ from slurm_operator.slurm.conf.writer import (
 
 Files = Mapping[str, str]
 
-_RESERVED = frozenset({"slurmdbd.conf", "slurm.key", "jwt.key", "jwks.json"})
+_RESERVED = frozenset({"slurmdbd.conf", "slurm.key", "slurm.jwks", "jwt.key", "jwks.json"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,7 +185,7 @@ def _volumes(controller: Controller) -> list[Manifest]:
         "slurm-etc",
         pod.PRIVATE_BUT_EXECUTABLE,
         *pod.all_of([names.config(controller.metadata.name)]),
-        *pod.from_secret(spec.slurm_key_ref, "slurm.key"),
+        *pod.from_key_ring(spec.slurm_key_ref),
         *pod.from_secret(spec.jwt_key, "jwt.key"),
         *pod.all_of(referenced(controller)),
         *pod.from_config_map(spec.jwks_key_ref, "jwks.json"),

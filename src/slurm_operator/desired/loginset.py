@@ -13,7 +13,10 @@ from slurm_operator.desired.scripts import script
 from slurm_operator.desired.service import port, service
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.ssh import authorized_keys, login_sshd_config
+from slurm_operator.slurm.conf.writer import CONF_DIR
 
+KEYS_DIR = "/mnt/slurm"
+"""Where the kubelet brings the keys. sackd runs as slurm and may not read them there: it has a copy."""
 HOST_KEYS = ("ssh_host_rsa_key", "ssh_host_ed25519_key", "ssh_host_ecdsa_key")
 
 
@@ -21,7 +24,6 @@ HOST_KEYS = ("ssh_host_rsa_key", "ssh_host_ed25519_key", "ssh_host_ecdsa_key")
 class LoginSetFacts:
     controller: Controller
     domain: str = DEFAULT_DOMAIN
-    slurm_key_hash: str = ""
     sssd_conf: bytes = b""
     host_keys_hash: str = ""
 
@@ -82,12 +84,11 @@ def _deployment(loginset: LoginSet, facts: LoginSetFacts) -> Manifest:
 
 
 def _hashes(loginset: LoginSet, facts: LoginSetFacts) -> dict[str, str]:
-    """What is mounted as single files, or copied at the start, only changes with a new pod."""
+    """What is mounted as single files only changes with a new pod."""
     return {
         names.ANNOTATION_SSHD_CONF_HASH: metadata.content_hash(_ssh_files(loginset)),
         names.ANNOTATION_SSSD_CONF_HASH: metadata.text_hash(facts.sssd_conf),
         names.ANNOTATION_SSH_HOST_KEYS_HASH: facts.host_keys_hash,
-        names.ANNOTATION_SLURM_KEY_HASH: facts.slurm_key_hash,
     }
 
 
@@ -113,7 +114,7 @@ def _initconf(loginset: LoginSet) -> Manifest:
         env=[{"name": "SLURM_USER", "value": names.SLURM_USER}],
         volumeMounts=[
             pod.mount("slurm-etc", "/mnt/etc/slurm", read_only=False),
-            pod.mount("slurm-config", "/mnt/slurm"),
+            pod.mount("slurm-config", KEYS_DIR),
         ],
     )
 
@@ -126,8 +127,10 @@ def _login(loginset: LoginSet, controller: Controller) -> Manifest:
         env=[{"name": "SACKD_OPTIONS", "value": f"--conf-server {endpoints.conf_server(controller)}"}],
         ports=[pod.port("login", _ssh_port(loginset))],
         readinessProbe={"exec": {"command": ["test", "-S", "/run/slurm/sack.socket"]}, **pod.OFTEN},
+        lifecycle={"postStart": pod.reread_keys("sackd", KEYS_DIR, CONF_DIR)},
         volumeMounts=[
-            pod.CONF_MOUNT,
+            pod.mount("slurm-etc", CONF_DIR, read_only=False),
+            pod.mount("slurm-config", KEYS_DIR),
             pod.mount("sackd-dir", "/run/slurm", read_only=False),
             *(pod.mount("ssh-host-keys", f"/etc/ssh/{file}", file) for file in (*HOST_KEYS, *public)),
             pod.mount("ssh-config", "/etc/ssh/sshd_config", "sshd_config"),
@@ -150,7 +153,7 @@ def _volumes(loginset: LoginSet, controller: Controller) -> list[Manifest]:
     return [
         pod.memory("slurm-etc"),
         pod.memory("sackd-dir"),
-        pod.projected("slurm-config", pod.PRIVATE, *pod.from_secret(controller.spec.slurm_key_ref, "slurm.key")),
+        pod.projected("slurm-config", pod.PRIVATE, *pod.from_key_ring(controller.spec.slurm_key_ref)),
         pod.projected(
             "ssh-host-keys",
             pod.PRIVATE,

@@ -90,6 +90,17 @@ def from_secret(ref: SecretKeySelector | None, path: str) -> Sequence[Manifest]:
     return ({"secret": {"name": ref.name, "items": [{"key": ref.key, "path": path}]}},)
 
 
+def from_key_ring(ref: SecretKeySelector | None) -> Sequence[Manifest]:
+    """The auth/slurm keys in use. Never the user's Secret itself: it changes without asking anybody."""
+    return from_secret(SecretKeySelector(name=names.key_ring(ref.name), key=ref.key), "slurm.jwks") if ref else ()
+
+
+def reread_keys(daemon: str, keys: str, copy: str = "") -> Manifest:
+    """A hook that has the daemon read its keys again whenever they change."""
+    settings = f"DAEMON={daemon} KEYS={keys} COPY={copy}\n"
+    return {"exec": {"command": ["sh", "-c", settings + script("keys")]}}
+
+
 def from_config_map(ref: ConfigMapKeySelector | None, path: str) -> Sequence[Manifest]:
     if ref is None:
         return ()

@@ -11,7 +11,6 @@ from slurm_operator.kube.resource import Manifest
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestApiFacts:
     controller: Controller
-    slurm_key_hash: str = ""
     slurm_conf_hash: str = ""
 
 
@@ -36,10 +35,7 @@ def _service(restapi: RestApi) -> Manifest:
 
 def _deployment(restapi: RestApi, facts: RestApiFacts) -> Manifest:
     template = restapi.spec.template
-    hashes = {
-        names.ANNOTATION_SLURM_KEY_HASH: facts.slurm_key_hash,
-        names.ANNOTATION_SLURM_CONFIG_HASH: facts.slurm_conf_hash,
-    }
+    hashes = {names.ANNOTATION_SLURM_CONFIG_HASH: facts.slurm_conf_hash}
     ours = {
         "automountServiceAccountToken": False,
         "securityContext": {**pod.nonroot(names.UID_NOBODY), "fsGroup": names.UID_NOBODY},
@@ -81,7 +77,7 @@ def _slurmrestd(restapi: RestApi, controller: Controller) -> Manifest:
 
 
 def _files(controller: Controller) -> Manifest:
-    """slurm.conf, what it may include, and the key."""
+    """slurm.conf and what it may include. No key: whoever asks brings a token, and slurmctld judges it."""
     config = names.config(controller.metadata.name)
     included = () if controller.spec.external else sorted({ref.name for ref in controller.spec.config_file_refs})
     return pod.projected(
@@ -89,5 +85,4 @@ def _files(controller: Controller) -> Manifest:
         pod.PRIVATE,
         {"configMap": {"name": config, "items": [{"key": "slurm.conf", "path": "slurm.conf"}]}},
         *pod.all_of(included),
-        *pod.from_secret(controller.spec.slurm_key_ref, "slurm.key"),
     )

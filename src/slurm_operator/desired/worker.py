@@ -17,6 +17,7 @@ from slurm_operator.desired.scripts import script
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.ssh import worker_sshd_config
 from slurm_operator.slurm.conf.worker import TOPOLOGY_VARIABLE, node_conf_arguments
+from slurm_operator.slurm.conf.writer import CONF_DIR
 
 CAPABILITIES = ("BPF", "NET_ADMIN", "SYS_ADMIN", "SYS_NICE")
 LABEL_LIMIT = 63
@@ -76,13 +77,14 @@ def node_slot(nodeset: NodeSet, node: str, hostname_override: str = "") -> Slot:
 
 
 def worker_pod(nodeset: NodeSet, template: Manifest, slot: Slot, revision: str = "") -> Manifest:
-    """The pod of one slot; the scheduler places it."""
-    spec: dict[str, Any] = deepcopy(template["spec"])
+    """The pod of one slot; the scheduler places it. What all pods have in common they share."""
+    spec = {key: value for key, value in template["spec"].items() if key != "nodeName"}
     spec["hostname"] = slot.hostname
-    spec.pop("nodeName", None)
     if slot.node:
-        _only_on(spec, slot.node)
-    _use_claims(spec, nodeset, slot)
+        spec["affinity"] = _only_on(spec.get("affinity") or {}, slot.node)
+    if claimed := {_claim_name(claim) for claim in nodeset.spec.volume_claim_templates}:
+        kept = [volume for volume in spec.get("volumes", []) if volume["name"] not in claimed]
+        spec["volumes"] = [*kept, *(_claim_volume(name, nodeset, slot) for name in sorted(claimed))]
     meta = template["metadata"]
     return {
         "apiVersion": "v1",
@@ -202,7 +204,10 @@ def _slurmd(nodeset: NodeSet, controller: Controller) -> Manifest:
         livenessProbe=pod.http_probe("/livez", "slurmd", **pod.PATIENT),
         readinessProbe=pod.http_probe("/readyz", "slurmd"),
         securityContext={"privileged": True, "capabilities": {"add": list(CAPABILITIES)}},
-        lifecycle={"preStop": {"exec": {"command": ["sh", "-c", script("prestop")]}}},
+        lifecycle={
+            "postStart": pod.reread_keys("slurmd", CONF_DIR),
+            "preStop": {"exec": {"command": ["sh", "-c", script("prestop")]}},
+        },
         volumeMounts=[pod.CONF_MOUNT, pod.LOG_MOUNT, *(_SSH_MOUNTS if spec.ssh_enabled else ())],
     )
 
@@ -223,7 +228,7 @@ def _limit(nodeset: NodeSet, resource: str) -> Any:
 
 
 def _volumes(nodeset: NodeSet, controller: Controller) -> list[Manifest]:
-    key = pod.projected("slurm-etc", pod.PRIVATE, *pod.from_secret(controller.spec.slurm_key_ref, "slurm.key"))
+    key = pod.projected("slurm-etc", pod.PRIVATE, *pod.from_key_ring(controller.spec.slurm_key_ref))
     volumes = [key, pod.LOG_VOLUME]
     ssh = nodeset.spec.ssh
     if ssh is not None and ssh.enabled:
@@ -234,18 +239,11 @@ def _volumes(nodeset: NodeSet, controller: Controller) -> list[Manifest]:
     return volumes
 
 
-def _only_on(spec: Manifest, node: str) -> None:
+def _only_on(affinity: Manifest, node: str) -> Manifest:
     """Where the pod must go is decided; the user's required terms had their say in that."""
     name = {"key": "metadata.name", "operator": "In", "values": [node]}
-    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-    affinity[_REQUIRED] = {"nodeSelectorTerms": [{"matchFields": [name]}]}
-
-
-def _use_claims(spec: Manifest, nodeset: NodeSet, slot: Slot) -> None:
-    claimed = {_claim_name(claim) for claim in nodeset.spec.volume_claim_templates}
-    if claimed:
-        kept = [volume for volume in spec.get("volumes", []) if volume["name"] not in claimed]
-        spec["volumes"] = [*kept, *(_claim_volume(name, nodeset, slot) for name in sorted(claimed))]
+    required = {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [name]}]}}
+    return {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), **required}}
 
 
 def _claim_name(claim: Manifest) -> str:

@@ -133,11 +133,14 @@ class Applier:
 
 def stamped(manifest: Manifest) -> Manifest:
     """The manifest with its own hash among the annotations."""
-    content = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-    digest = hashlib.sha256(content).hexdigest()[:32]
     meta = manifest["metadata"]
-    annotations = {**meta.get("annotations", {}), APPLIED_HASH: digest}
+    annotations = {**meta.get("annotations", {}), APPLIED_HASH: digest_of(manifest)}
     return manifest | {"metadata": meta | {"annotations": annotations}}
+
+
+def digest_of(manifest: Manifest) -> str:
+    content = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def ours(wanted: Manifest, meta: ChildMeta, manager: str) -> bool:

@@ -12,6 +12,7 @@ BY_OWNER = "owner"
 BY_INSTANCE = "instance"
 BY_NODE = "node"
 BY_CONTROLLER = "controller"
+BY_CLUSTER = "cluster"
 
 
 class _Described(Protocol):
@@ -52,6 +53,12 @@ def instance_key(namespace: str, app: str, name: str) -> str:
 def node(pod: Pod) -> Iterable[str]:
     """Kubernetes Node that a pod runs on."""
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def cluster(pod: Pod) -> Iterable[str]:
+    """Controller whose cluster a worker belongs to, by its label."""
+    name = pod.metadata.labels.get(names.LABEL_CLUSTER)
+    return (controller_key(pod.metadata.namespace, name),) if name else ()
 
 
 def controller(obj: _Member) -> Iterable[str]:

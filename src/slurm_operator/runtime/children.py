@@ -8,6 +8,7 @@ import msgspec
 from slurm_operator.api import names
 from slurm_operator.api.common import Status
 from slurm_operator.api.meta import ObjectMeta
+from slurm_operator.kube.apply import APPLIED_HASH, digest_of
 from slurm_operator.kube.indexes import BY_OWNER
 from slurm_operator.kube.kinds import (
     CONFIG_MAPS,
@@ -94,6 +95,20 @@ def unwanted(children: Children, objects: Sequence[Manifest]) -> Iterator[KubeAc
     for resource, child in children:
         if (resource.kind, child.metadata.name) not in wanted and not child.metadata.terminating:
             yield delete(resource, child)
+
+
+def is_changing(children: Children, objects: Sequence[Manifest]) -> bool:
+    """Whether a child is not yet as it should be: how the old one does says nothing about the new one.
+
+    Our own write has us look again, so the report is late by a moment only.
+    """
+    wanted = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in objects}
+    for resource, child in children:
+        manifest = wanted.get((resource.kind, child.metadata.name))
+        made_of = child.metadata.annotations.get(APPLIED_HASH)
+        if manifest is not None and made_of and made_of != digest_of(manifest) and not child.metadata.terminating:
+            return True
+    return False
 
 
 def reported(

@@ -1,9 +1,14 @@
-"""New key material. Whether a key is needed at all is the caller's to decide: what exists is kept."""
+"""New key material, and the ring that the key of auth/slurm travels in.
+
+Whether a key is needed at all is the caller's to decide: what exists is kept.
+"""
 
 import base64
+import hashlib
 import json
 import secrets
 import string
+from dataclasses import dataclass, replace
 
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
@@ -11,6 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 SLURM_KEY_LENGTH = 1024
 JWT_KEY_LENGTH = 1024
 RSA_BITS = 4096
+SHORTEST_KEY = 16
+"""Bytes below which auth/slurm refuses a key of a ring."""
 
 _PRINTABLE = string.ascii_letters + string.digits + "!#$%&()*+,-./:;<=>?@[]^_{|}~"
 
@@ -27,10 +34,48 @@ def jwt_key() -> bytes:
     return _printable(JWT_KEY_LENGTH)
 
 
-def jwks(key: bytes, key_id: str) -> str:
-    """A JWKS document with one HS256 key, in the form that auth/jwt reads."""
-    value = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
-    return json.dumps({"keys": [{"alg": "HS256", "kty": "oct", "kid": key_id, "k": value}]}, sort_keys=True)
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """Keys of auth/slurm: all of them are believed, one of them signs."""
+
+    keys: tuple[bytes, ...]
+    signs: bytes
+
+    @classmethod
+    def of(cls, key: bytes) -> "KeyRing":
+        return cls((key,), key)
+
+    def towards(self, key: bytes) -> "KeyRing":
+        """One step of a rotation: first everybody believes the new key, then it signs, then it is the only one."""
+        if key not in self.keys:
+            return replace(self, keys=(*self.keys, key))
+        return replace(self, signs=key) if self.signs != key else KeyRing.of(key)
+
+    def file(self) -> str:
+        """slurm.jwks, which auth/slurm prefers to slurm.key."""
+        entries = [self._entry(key) for key in self.keys]
+        return json.dumps({"keys": entries}, sort_keys=True)
+
+    def _entry(self, key: bytes) -> dict[str, str]:
+        value = base64.urlsafe_b64encode(key).rstrip(b"=").decode()
+        entry = {"alg": "HS256", "kty": "oct", "kid": key_id(key), "k": value}
+        return {**entry, "use": "default"} if key == self.signs else entry
+
+    @classmethod
+    def read(cls, file: bytes) -> "KeyRing | None":
+        """What `file` wrote; None for anything else."""
+        try:
+            entries = json.loads(file)["keys"]
+            keys = tuple(base64.urlsafe_b64decode(f"{entry['k']}==") for entry in entries)
+            (signs,) = (key for key, entry in zip(keys, entries, strict=True) if entry.get("use") == "default")
+        except (ValueError, KeyError, TypeError):
+            return None
+        return cls(keys, signs)
+
+
+def key_id(key: bytes) -> str:
+    """By which a signature tells its key."""
+    return hashlib.sha256(key).hexdigest()[:16]
 
 
 def ssh_host_keys() -> dict[str, bytes]:

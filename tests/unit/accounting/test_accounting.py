@@ -22,6 +22,7 @@ from tests.unit.controller.make import (
     pod,
     ready,
     refs,
+    ring,
     stateful_set,
     status,
     verdict,
@@ -41,7 +42,7 @@ def seen(
     children: Children = (),
     **fields: Any,
 ) -> Seen:
-    standard = {"refs": refs(SECRETS), "refusals": (), "now": NOW}
+    standard = {"refs": refs(SECRETS), "ring": ring(), "refusals": (), "now": NOW}
     return Seen(
         accounting=of if of is not None else examples.accounting(),
         slurmdbd=Daemon(workload, pods, children),
@@ -59,6 +60,17 @@ def test_everything_is_made() -> None:
     assert verdict(plan, "Ready")[0] == "False"
     assert "mariadb:3306/slurm_acct_db" in verdict(plan, "Ready")[2]
     assert degraded(plan) == ""
+
+
+def test_keys_that_all_workers_have_read_restart_slurmdbd() -> None:
+    """scenario 187"""
+    before, after = (applied(decide(seen(ring=ring(settled=hash_))))["StatefulSet/slurm-accounting"] for hash_ in "ab")
+    assert before["spec"]["template"]["metadata"] != after["spec"]["template"]["metadata"]
+
+
+def test_without_a_key_ring_nothing_is_touched() -> None:
+    plan = decide(seen(None, live(), pod(container="slurmdbd"), children=((STATEFUL_SETS, live()),), ring=None))
+    assert (applied(plan), deleted(plan)) == ({}, [])
 
 
 def test_ready_once_slurmdbd_answers_and_silent_afterwards() -> None:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from slurm_operator.api import names
 from slurm_operator.api.kind import Object
 from slurm_operator.kube.kinds import (
     ConfigMap,
@@ -27,6 +28,7 @@ from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, H
 from slurm_operator.runtime.plan import Action, InOrder, Plan
 from slurm_operator.runtime.references import Refs
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.slurm.keys import KeyRing
 
 NOW = 1_800_000_000.0
 KEYS = {"slurm-auth-slurm": {"slurm.key": b"s" * 32}, "slurm-auth-jwt": {"jwt.key": b"j" * 32}}
@@ -45,6 +47,13 @@ def deleting(obj: T) -> T:
 
 def secret(name: str, data: Mapping[str, bytes], **fields: Any) -> Secret:
     return Secret(metadata=ChildMeta(name=name, namespace="slurm"), data=dict(data), **fields)
+
+
+def ring(key: bytes = KEYS["slurm-auth-slurm"]["slurm.key"], settled: str = "settled") -> Secret:
+    """The Secret with the keys of auth/slurm in use, as all workers have read them."""
+    notes = {names.ANNOTATION_RING_SINCE: str(int(NOW)), names.ANNOTATION_RING_SETTLED: settled}
+    meta = ChildMeta(name="slurm-auth-slurm-ring", namespace="slurm", uid="uid-ring", annotations=notes)
+    return Secret(metadata=meta, data={"slurm.key": KeyRing.of(key).file().encode()})
 
 
 def config_map(name: str, data: Mapping[str, str]) -> ConfigMap:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from slurm_operator.api import Controller, names
@@ -12,6 +13,7 @@ from slurm_operator.controller.observe import Seen
 from slurm_operator.desired.config import ControllerFacts, configuration, generated_files
 from slurm_operator.desired.controller import claim_templates
 from slurm_operator.desired.metadata import content_hash
+from slurm_operator.kube.apply import APPLIED_HASH, digest_of
 from slurm_operator.kube.kinds import STATEFUL_SETS, ConfigMap, Pod, StatefulSet
 from slurm_operator.kube.model import Condition
 from slurm_operator.runtime.actions import Delete
@@ -19,6 +21,7 @@ from slurm_operator.runtime.children import SERVICE_MONITORS
 from slurm_operator.runtime.daemon import Daemon
 from slurm_operator.runtime.trouble import Trouble
 from tests.unit.controller.make import (
+    KEYS,
     NOW,
     actions,
     applied,
@@ -31,6 +34,7 @@ from tests.unit.controller.make import (
     pod,
     ready,
     refs,
+    ring,
     stateful_set,
     status,
     verdict,
@@ -43,6 +47,7 @@ ha: {enabled: true, backups: 1}
 persistence: {enabled: true, existingClaim: shared}
 """
 INPLACE = "inplaceReconfigure: true\n"
+JWT = {"slurm-auth-jwt": KEYS["slurm-auth-jwt"]}
 EXTERNAL = "external: true\nexternalConfig: {host: ctl.example.com, port: 7817}\n"
 MONITORED = "metrics: {enabled: true, serviceMonitor: {enabled: true}}\n"
 CHILDREN = {
@@ -64,7 +69,7 @@ def seen(
     children = ((STATEFUL_SETS, workload),) if workload is not None else ()
     facts = fields.pop("facts", ControllerFacts(claim_templates=templates_in_force(controller, workload)))
     lost = fields.pop("lost", frozenset())
-    standard = {"refs": refs(), "monitors": False, "refusals": (), "now": NOW}
+    standard = {"refs": refs(), "ring": ring(), "monitors": False, "refusals": (), "now": NOW}
     slurmctld = Daemon(workload, pods, fields.pop("children", children), lost)
     return Seen(controller=controller, facts=facts, config=config, slurmctld=slurmctld, **{**standard, **fields})
 
@@ -84,6 +89,38 @@ def test_ready_once_slurmctld_answers() -> None:
     assert verdict(plan, "Ready") == ("True", "Ready", "slurmctld answers")
     assert verdict(plan, "Progressing") == ("False", "Settled", "")
     assert "Ready" in events(plan)
+
+
+def test_a_change_is_not_reported_before_it_is_made() -> None:
+    """The old slurmctld is ready, but that says nothing about the spec that has just been read."""
+    made = applied(decide(seen()))["StatefulSet/slurm-controller"]
+    current, outdated = (labelled(live(), {APPLIED_HASH: digest}) for digest in (digest_of(made), "of another spec"))
+    assert ready(decide(seen(None, current, pod())))
+    plan = decide(seen(None, outdated, pod()))
+    assert "StatefulSet/slurm-controller" in applied(plan)
+    assert status(plan) == {}
+    refused = decide(seen(None, outdated, pod(), refusals=(Trouble("Forbidden", "not allowed"),)))
+    assert (ready(refused), degraded(refused)) == (False, "Forbidden")
+
+
+def labelled(workload: StatefulSet, annotations: dict[str, str]) -> StatefulSet:
+    meta = msgspec.structs.replace(workload.metadata, annotations=annotations)
+    return msgspec.structs.replace(workload, metadata=meta)
+
+
+def test_without_a_key_ring_nothing_is_touched() -> None:
+    plan = decide(seen(None, live(), pod(), ring=None))
+    assert (applied(plan), deleted(plan)) == ({}, [])
+    assert verdict(plan, "Ready")[2].startswith("waiting for Secret slurm-auth-slurm-ring")
+
+
+def test_a_rotation_that_does_not_get_on_is_told_while_slurmctld_answers() -> None:
+    """scenario 187"""
+    stuck = ring()
+    stuck.metadata.annotations[names.ANNOTATION_RING_WAITING] = "pod slurm/small-0 has not read the new keys yet"
+    plan = decide(seen(None, live(), pod(), ring=stuck))
+    assert (ready(plan), degraded(plan)) == (True, "KeyRotationWaits")
+    assert "small-0" in verdict(plan, "Degraded")[2]
 
 
 def live(of: Controller | None = None, **fields: Any) -> StatefulSet:
@@ -115,6 +152,7 @@ def test_nothing_is_said_twice() -> None:
     [
         ("", {"refs": refs({})}, "SecretNotFound", "slurm-auth-slurm"),
         ("", {"refs": refs({"slurm-auth-slurm": {"other": b""}})}, "SecretKeyNotFound", "slurm.key"),
+        ("", {"refs": refs({"slurm-auth-slurm": {"slurm.key": b"short"}, **JWT})}, "KeyTooShort", "5 bytes"),
         ("accountingRef: {name: books}\n", {}, "AccountingNotFound", "Accounting slurm/books"),
         ("configFileRefs: [{name: files}]\n", {}, "ConfigMapNotFound", "ConfigMap slurm/files"),
         ("prologScriptRefs: [{name: scripts}]\n", {}, "ConfigMapNotFound", "the script references"),

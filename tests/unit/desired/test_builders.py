@@ -152,7 +152,7 @@ class TestController:
         assert list(generated_files(controller, facts)) == ["slurm.conf"]
         assert configuration(controller, facts)["cgroup.conf"] == "CgroupPlugin=disabled\n"
 
-    @pytest.mark.parametrize("file", ["slurm.conf", "slurmdbd.conf", "jwt.key", "same.sh"])
+    @pytest.mark.parametrize("file", ["slurm.conf", "slurmdbd.conf", "jwt.key", "slurm.jwks", "same.sh"])
     def test_a_users_file_never_hides_another(self, file: str) -> None:
         controller = examples.controller("configFileRefs: [{name: a}, {name: b}]\n")
         facts = ControllerFacts(config_maps={"a": {"same.sh": ""}, "b": {file: ""}})
@@ -318,14 +318,11 @@ class TestRestApi:
         objects = restapi_objects(examples.restapi(), RestApiFacts(controller=examples.controller()))
         assert {"name": "MALLOC_ARENA_MAX", "value": "1"} in main_container(objects)["env"]
 
-    def test_it_follows_key_and_configuration(self) -> None:
+    def test_it_follows_the_configuration(self) -> None:
         """scenario 182"""
-        facts = [
-            RestApiFacts(controller=examples.controller(), slurm_key_hash=key, slurm_conf_hash=conf)
-            for key, conf in (("a", "a"), ("b", "a"), ("a", "b"))
-        ]
+        facts = [RestApiFacts(controller=examples.controller(), slurm_conf_hash=conf) for conf in ("a", "b")]
         seen = [tuple(sorted(pod_annotations(restapi_objects(examples.restapi(), fact)).items())) for fact in facts]
-        assert len(set(seen)) == 3
+        assert len(set(seen)) == 2
 
     def test_service(self) -> None:
         """scenario 182"""
@@ -357,7 +354,6 @@ class TestLoginSet:
         for changed in (
             self.objects(sssd_conf=b"x"),
             self.objects(host_keys_hash="x"),
-            self.objects(slurm_key_hash="x"),
             self.objects("extraSshdConfig: Port 22\n"),
             self.objects("rootSshAuthorizedKeys: ''\n"),
         ):

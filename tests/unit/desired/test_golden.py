@@ -73,7 +73,7 @@ def accounting_case() -> list[Manifest]:
 
 
 def restapi_case() -> list[Manifest]:
-    facts = RestApiFacts(controller=examples.controller(), slurm_key_hash="aaa", slurm_conf_hash="ccc")
+    facts = RestApiFacts(controller=examples.controller(), slurm_conf_hash="ccc")
     return restapi_objects(examples.restapi(), facts)
 
 

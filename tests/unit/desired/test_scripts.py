@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,18 +86,46 @@ def swap(link: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("copied", [False, True], ids=["in place", "copied"])
+def test_a_daemon_hears_of_new_keys_once_and_the_hook_ends_at_once(shell: str, copied: bool, tmp_path: Path) -> None:
+    """scenario 187"""
+    source, target, heard = tmp_path / "keys", tmp_path / "etc", tmp_path / "heard"
+    target.mkdir()
+    for version in ("..one", "..two"):
+        (source / version).mkdir(parents=True)
+        (source / version / "slurm.jwks").write_text(version)
+    (source / "..data").symlink_to("..one")
+    (source / "slurm.jwks").symlink_to("..data/slurm.jwks")
+    settings = f"DAEMON=sackd KEYS={source} COPY={target if copied else ''}\n"
+    text = settings + script("keys").replace("-o 401 -g 401", "").replace("sleep 2", "sleep 0.05")
+    with running("bash", f"trap 'echo heard >> {heard}' HUP; echo ready; while :; do sleep 0.05; done") as daemon:
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == "ready\n"
+        program(tmp_path / "pidof", f"echo {daemon.pid}")
+        with running(shell, text.replace("sleep 5", "sleep 0.1"), BIN=str(tmp_path)) as hook:
+            assert hook.communicate(timeout=5)[0] == "", "whoever reads the output of the hook is not kept waiting"
+            swap(source / "..data", "..two")
+            deadline = time.monotonic() + 10
+            while not heard.exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(0.5)  # long enough for a second signal, which must not come
+            assert heard.read_text() == "heard\n"
+    assert (target / "slurm.jwks").exists() == copied
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_initconf_copies_keys_and_configuration_flat_and_private(shell: str, tmp_path: Path) -> None:
     source, target = tmp_path / "slurm", tmp_path / "etc"
     (source / "..data").mkdir(parents=True)
     target.mkdir()
-    for name in ("slurm.key", "slurm.conf", "other.txt"):
+    for name in ("slurm.jwks", "slurm.conf", "other.txt"):
         (source / "..data" / name).write_text(name)
         (source / name).symlink_to(f"..data/{name}")
     text = script("initconf").replace("/mnt/slurm", str(source)).replace("/mnt/etc/slurm", str(target))
     text = text.replace("401:401", f"{os.getuid()}:{os.getgid()}")
     subprocess.run([shell, "-c", text], check=True, capture_output=True, timeout=10)
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in target.iterdir()} == {
-        "slurm.key": "0o600",
+        "slurm.jwks": "0o600",
         "slurm.conf": "0o644",
     }
 

@@ -22,6 +22,7 @@ from tests.unit.controller.make import (
     pod,
     ready,
     refs,
+    ring,
     secret,
     status,
     verdict,
@@ -43,7 +44,7 @@ def seen(
     children: Children = (),
     **fields: Any,
 ) -> Seen:
-    standard = {"refs": refs(GIVEN), "refusals": (), "now": NOW, "domain": "cluster.local"}
+    standard = {"refs": refs(GIVEN), "ring": ring(), "refusals": (), "now": NOW, "domain": "cluster.local"}
     return Seen(
         loginset=of if of is not None else examples.loginset(),
         controller=None if alone else examples.controller(),
@@ -95,7 +96,6 @@ def test_none_at_all_is_as_good_as_many() -> None:
     "change",
     [
         {"refs": refs({**GIVEN, "slurm-sssd-conf": {"sssd.conf": b"[sssd]\ndebug_level = 9\n"}})},
-        {"refs": refs({**GIVEN, "slurm-auth-slurm": {"slurm.key": b"n" * 32}})},
         {"host_keys": secret(HOST_KEYS.metadata.name, {"ssh_host_rsa_key": b"other"})},
         {"of": examples.loginset("extraSshdConfig: PermitRootLogin no\n")},
     ],
@@ -104,6 +104,16 @@ def test_what_rolls_the_login_pods(change: dict[str, Any]) -> None:
     """scenario 183"""
     assert annotations(decide(seen())) == annotations(decide(seen()))
     assert annotations(decide(seen(**change))) != annotations(decide(seen()))
+
+
+def test_a_new_key_ends_nobodys_session() -> None:
+    """scenario 187: sackd reads it in place."""
+    assert annotations(decide(seen(ring=ring(b"n" * 32, "another")))) == annotations(decide(seen()))
+
+
+def test_without_a_key_ring_nothing_is_touched() -> None:
+    plan = decide(seen(None, deployment(NAME), ring=None))
+    assert (applied(plan), deleted(plan)) == ({}, [])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from tests.unit.controller.make import (
     events,
     pod,
     ready,
-    refs,
     status,
     verdict,
     with_status,
@@ -41,7 +40,7 @@ def seen(
     children: Children = (),
     **fields: Any,
 ) -> Seen:
-    standard = {"refs": refs(), "refusals": (), "now": NOW}
+    standard = {"refusals": (), "now": NOW}
     return Seen(
         restapi=of if of is not None else examples.restapi(),
         controller=None if alone else controller or examples.controller(),
@@ -65,12 +64,12 @@ def test_everything_is_made_and_then_ready_and_silent() -> None:
     assert status(decide(replace(first, restapi=with_status(first.restapi, plan)))) == {}
 
 
-def test_a_new_key_or_slurm_conf_restarts_slurmrestd() -> None:
-    """scenario 182"""
+def test_a_new_slurm_conf_restarts_slurmrestd() -> None:
+    """scenario 182; a new key needs no restart, as slurmrestd holds none."""
     before = annotations(decide(seen()))
-    new_key = refs({"slurm-auth-slurm": {"slurm.key": b"n" * 32}})
     assert annotations(decide(seen())) == before
-    assert annotations(decide(seen(refs=new_key))) != before
+    volumes = applied(decide(seen()))["Deployment/slurm-restapi"]["spec"]["template"]["spec"]["volumes"]
+    assert not [source for volume in volumes for source in volume["projected"]["sources"] if "secret" in source]
     assert annotations(decide(seen(conf={"slurm.conf": "ClusterName=other\n"}))) != before
     assert annotations(decide(seen(conf={**CONF, "cgroup.conf": "x"}))) == before
 
@@ -86,7 +85,6 @@ def test_without_configuration_it_waits_for_its_controller() -> None:
     ("fields", "reason", "named"),
     [
         ({"alone": True}, names.EVENT_CONTROLLER_REF_FAILED, "Controller slurm/slurm"),
-        ({"refs": refs({})}, "SecretNotFound", "slurmKeyRef of Controller slurm"),
         (
             {"of": examples.restapi("service: {spec: {ports: [{name: slurmrestd, port: 1}]}}\n")},
             "InvalidSpec",
@@ -115,8 +113,5 @@ def test_what_is_no_longer_asked_for_goes() -> None:
     assert deleted(plan) == ["Service/left-behind"]
 
 
-def test_nothing_is_done_for_one_that_goes_or_is_not_known_yet() -> None:
+def test_nothing_is_done_for_one_that_goes() -> None:
     assert decide(seen(deleting(examples.restapi()))).actions == ()
-    loading = decide(seen(refs=refs({}, loading=True)))
-    assert loading.actions == ()
-    assert loading.after

@@ -26,10 +26,34 @@ def test_cluster_keys_are_long_printable_and_never_the_same() -> None:
         assert all(0x21 <= byte < 0x7F for byte in first)
 
 
-def test_a_jwks_document_holds_the_key() -> None:
-    (entry,) = json.loads(keys.jwks(b"secret", "first"))["keys"]
-    assert base64.urlsafe_b64decode(entry["k"] + "==") == b"secret"
-    assert (entry["alg"], entry["kty"], entry["kid"]) == ("HS256", "oct", "first")
+OLD, NEW = b"o" * 32, bytes(range(200))
+
+
+def test_a_key_is_believed_before_it_signs_and_signs_before_it_is_alone() -> None:
+    """scenario 187"""
+    steps = [keys.KeyRing.of(OLD)]
+    while (following := steps[-1].towards(NEW)) != steps[-1]:
+        steps.append(following)
+    assert [(ring.keys, ring.signs) for ring in steps] == [
+        ((OLD,), OLD),
+        ((OLD, NEW), OLD),
+        ((OLD, NEW), NEW),
+        ((NEW,), NEW),
+    ]
+
+
+def test_a_ring_is_written_as_auth_slurm_reads_it_and_read_back() -> None:
+    ring = keys.KeyRing((OLD, NEW), NEW)
+    first, second = json.loads(ring.file())["keys"]
+    assert (first["alg"], first["kty"], first.get("use")) == ("HS256", "oct", None)
+    assert (base64.urlsafe_b64decode(second["k"] + "=="), second["use"]) == (NEW, "default")
+    assert first["kid"] != second["kid"]
+    assert keys.KeyRing.read(ring.file().encode()) == ring
+
+
+@pytest.mark.parametrize("file", [b"", b"[]", b"{}", b'{"keys": []}', b'{"keys": [{"k": "eA"}]}', b"\xff"])
+def test_what_is_no_ring_is_none(file: bytes) -> None:
+    assert keys.KeyRing.read(file) is None
 
 
 def test_host_keys_come_in_three_kinds_and_pairs(host_keys: dict[str, bytes]) -> None:

@@ -11,6 +11,7 @@ from slurm_operator.api import Token
 from slurm_operator.kube.kinds import Secret
 from slurm_operator.kube.model import OwnerReference
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.jwt import Claims, new_claims, sign, verify
 from slurm_operator.token import Seen, decide
 from tests.unit.controller.make import (
@@ -54,11 +55,14 @@ def signed(plan: Any, key: bytes = KEY) -> Claims | None:
 
 
 def test_a_first_token() -> None:
-    """scenario 184: written, for the right user and life, and looked at again at 80 %."""
+    """scenario 184: written, for the right user and life; reported once it is seen, and looked at again at 80 %."""
     plan = decide(seen())
     claims = signed(plan)
     assert claims is not None
     assert (claims.sun, claims.iat, claims.exp) == ("alice", int(NOW), int(NOW) + LIFE)
+    assert status(plan) == {}
+    plan = decide(seen(None, written(0)))
+    assert signed(plan) is None
     assert status(plan)["issuedAt"] == rfc3339(NOW)
     assert ready(plan)
     assert plan.after == 0.8 * LIFE
@@ -69,15 +73,15 @@ def test_a_first_token() -> None:
     [
         ("", written(0), False, 720, ""),
         ("", written(719), False, 1, ""),
-        ("", written(720), True, 720, ""),
-        ("", written(899), True, 720, ""),
-        ("", written(901), True, 720, ""),
-        ("", written(0, key=b"rotated" * 5), True, 720, ""),
-        ("", written(0, user="bob"), True, 720, ""),
-        ("", secret(TARGET, {"SLURM_JWT": b"\xff\xfe"}), True, 720, ""),
-        ("", secret(TARGET, {"other": b""}), True, 720, ""),
-        ("lifetime: 10s\n", written(0), True, 8, ""),
-        (ONCE, None, True, 900, ""),
+        ("", written(720), True, None, ""),
+        ("", written(899), True, None, ""),
+        ("", written(901), True, None, ""),
+        ("", written(0, key=b"rotated" * 5), True, None, ""),
+        ("", written(0, user="bob"), True, None, ""),
+        ("", secret(TARGET, {"SLURM_JWT": b"\xff\xfe"}), True, None, ""),
+        ("", secret(TARGET, {"other": b""}), True, None, ""),
+        ("lifetime: 10s\n", written(0), True, None, ""),
+        (ONCE, None, True, None, ""),
         (ONCE, written(800), False, 100, ""),
         (ONCE, written(901), False, None, "Expired"),
         (ONCE, written(0, key=b"rotated" * 5), False, None, "Expired"),
@@ -89,9 +93,17 @@ def test_when_a_token_is_signed(
     """scenario 184: the wait is always positive; a rotated key is followed at once; refresh=false is never renewed."""
     plan = decide(seen(examples.token(extra), found))
     assert (signed(plan) is not None) == signs
+    if signs:
+        assert status(plan) == {}, "what is not written yet is not reported"
+        return
     assert plan.after == after
     assert degraded(plan) == reason
     assert ready(plan) == (reason == "")
+
+
+def test_a_token_that_may_not_be_written_is_not_ready() -> None:
+    plan = decide(seen(refusals=(Trouble("NameTaken", "Secret slurm/alice-jwt-alice was not made by us"),)))
+    assert (ready(plan), degraded(plan)) == (False, "NameTaken")
 
 
 def test_a_token_that_is_never_renewed_cannot_be_changed() -> None:
