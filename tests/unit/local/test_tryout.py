@@ -93,6 +93,15 @@ def _ready() -> Glance:
     return Glance((Line("NodeSet", "small", True, ""),), {"idle": 3})
 
 
+@pytest.fixture
+def from_a_terminal() -> Iterator[None]:
+    """What a shell starts in the background ignores Ctrl-C; this is about the foreground."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("from_a_terminal")
 @pytest.mark.parametrize("step", STEPS)
 def test_an_interrupt_says_how_to_go_on_and_the_next_up_does(
     step: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
