@@ -168,8 +168,9 @@ class Place:
         while True:
             for pod in (await self.admin.list(PODS, self.namespace, labels=f"{names.LABEL_APP}=slurmd")).items:
                 if pod.status.phase == "Running" and pod.metadata.name not in self.slurm.nodes:
-                    started = int(SystemClock().now())
-                    self.slurm.add_nodes(pod.metadata.name, address=pod.status.pod_ip, slurmd_start=started)
+                    record = {"address": pod.status.pod_ip, "slurmd_start": int(SystemClock().now())}
+                    feature = pod.metadata.labels[names.LABEL_INSTANCE]
+                    self.slurm.add_nodes(pod.metadata.name, features=[feature], **record)
             await asyncio.sleep(0.2)
 
 
