@@ -7,6 +7,7 @@ import asyncio
 import os
 import re
 import signal
+import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -89,8 +90,22 @@ class Daemon:
         await self.start()
 
     def hang(self) -> None:
-        """Let it neither answer nor die, as a machine that swaps itself to death."""
+        """Let it neither answer nor die, as a machine that swaps itself to death. Returns when it has stopped.
+
+        A thread that runs on another core goes on for a moment after the signal, long enough to answer.
+        """
         self.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 5
+        while not all(state in "TXZ" for state in self._thread_states()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name} did not stop")
+            time.sleep(0.001)
+
+    def _thread_states(self) -> list[str]:
+        if (pid := self.pid) is None:
+            raise RuntimeError(f"{self.name} does not run")
+        # The state is the first word behind the name, which may itself hold spaces and brackets.
+        return [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
 
     def resume(self) -> None:
         self.send_signal(signal.SIGCONT)
