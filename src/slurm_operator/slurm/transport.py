@@ -7,6 +7,7 @@ a Slurm in memory in its place.
 """
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Protocol
@@ -15,6 +16,8 @@ from urllib.parse import urlsplit
 from slurm_operator.slurm.errors import Garbage, Unreachable
 
 MOST_IN_FLIGHT = 4
+GONE_SECONDS = 4
+"""A machine that acknowledges nothing for so long is not there any more."""
 _CHUNK = 1 << 18
 _NO_BODY = (204, 304)
 
@@ -62,7 +65,7 @@ class HttpTransport:
         except (_Malformed, asyncio.LimitOverrunError) as error:
             raise Garbage("", str(error)) from error
         except (OSError, EOFError) as error:
-            raise Unreachable("", str(error) or type(error).__name__) from error
+            raise Unreachable("", str(error) or "no connection") from error
 
     async def close(self) -> None:
         while self._idle:
@@ -108,8 +111,12 @@ class _Connection:
 
     @classmethod
     async def open(cls, origin: _Origin) -> "_Connection":
-        streams = await asyncio.open_connection(origin.host, origin.port, ssl=origin.tls or None, limit=_CHUNK)
-        return cls(origin, *streams)
+        async with asyncio.timeout(GONE_SECONDS):
+            reader, writer = await asyncio.open_connection(
+                origin.host, origin.port, ssl=origin.tls or None, limit=_CHUNK
+            )
+        _notice_its_end(writer.get_extra_info("socket"))
+        return cls(origin, reader, writer)
 
     @property
     def alive(self) -> bool:
@@ -126,6 +133,20 @@ class _Connection:
     async def hang_up(self) -> None:
         self.drop()
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
+
+
+def _notice_its_end(connection: socket.socket) -> None:
+    """A pod that is replaced takes its connections along without a word, and a read would wait for its whole deadline.
+
+    The kernel of a slurmrestd that is merely slow or hung goes on to answer for it.
+    """
+    for option, value in (
+        (socket.TCP_USER_TIMEOUT, GONE_SECONDS * 1000),
+        (socket.TCP_KEEPIDLE, 2),
+        (socket.TCP_KEEPINTVL, 1),
+    ):
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 class _HttpResponse:
