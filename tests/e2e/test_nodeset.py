@@ -172,9 +172,7 @@ def test_an_administrators_drain_is_left_alone(slurm: Slurm) -> None:
     slurm.login("scontrol", "update", "nodename=big-0", "state=drain", "reason=my own business")
     slurm.cluster.kubectl("cordon", home)
     slurm.cluster.kubectl("uncordon", home)
-    # A read that is on its way while slurmctld takes up a configuration, as an earlier test may have left one behind,
-    # has been seen to come back only after 45 s.
-    eventually("the pod shows it", lambda: _drained(slurm, "big-0"), timeout=120)
+    eventually("the pod shows it", lambda: _drained(slurm, "big-0"), timeout=60)
     assert slurm.node("big-0")["reason"] == "my own business"
     slurm.login("scontrol", "update", "nodename=big-0", "state=resume")
     slurm.wait_state("big-0", "IDLE")
