@@ -1,45 +1,11 @@
 """Who asked the API server for what and when, from the server's own audit log: exact, and at no cost to anybody."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
-WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-
-
-class _User(msgspec.Struct):
-    username: str = ""
-
-
-class _Reference(msgspec.Struct):
-    resource: str = ""
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-
-
-class _Code(msgspec.Struct):
-    code: int = 0
-
-
-class Request(msgspec.Struct, rename="camel"):
-    verb: str
-    user: _User
-    received: datetime = msgspec.field(name="requestReceivedTimestamp")
-    done: datetime = msgspec.field(name="stageTimestamp")
-    about: _Reference = msgspec.field(name="objectRef", default_factory=_Reference)
-    status: _Code = msgspec.field(name="responseStatus", default_factory=_Code)
-    stage: str = ""
-
-    @property
-    def worked(self) -> bool:
-        return self.stage == "ResponseComplete" and self.status.code < 300
-
-    @property
-    def is_write(self) -> bool:
-        return self.verb in WRITES
+from slurm_local.audit import Request
 
 
 class AuditLog:
@@ -62,9 +28,7 @@ class AuditLog:
         return [
             request
             for request in self._requests[mark:]
-            if user in ("", request.user.username)
-            and verb in ("", request.verb)
-            and resource in ("", request.about.resource)
+            if user in ("", request.user.username) and verb in ("", request.verb) and resource in ("", request.resource)
         ]
 
     def _read_on(self) -> None:
@@ -83,4 +47,4 @@ class AuditLog:
 
 
 def _matters(request: Request) -> bool:
-    return request.about.resource != "leases" and request.stage in ("ResponseComplete", "Panic")
+    return request.resource != "leases" and request.stage in ("ResponseComplete", "Panic")

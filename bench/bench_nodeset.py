@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bench.audit import Request
 from bench.simulated import (
     BARE,
     KWOK,
@@ -26,6 +25,7 @@ from bench.simulated import (
     until,
 )
 from bench.table import Limit, Options, Row
+from slurm_local.audit import Request
 from slurm_operator.api import names
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import NODES, PODS, Pod
@@ -230,7 +230,7 @@ async def _create(stage: Stage, operator: OperatorProcess) -> Created:
     await asyncio.sleep(CONDITION_SECONDS)
     pods = (await stage.admin.list(PODS, NAMESPACE, labels=f"{names.LABEL_APP}={names.APP_SLURMD}")).items
     applied = stage.audit.since(mark, verb="patch", resource="nodesets")[:1]
-    states = [one for one in stage.audit.since(mark, resource="pods") if one.about.subresource == "status"]
+    states = [one for one in stage.audit.since(mark, resource="pods") if one.object_ref.subresource == "status"]
     told = [one.done for one in states if one.user.username == OPERATOR]
     ran = [one.done for one in states if one.user.username == KWOK]
     late = (max(told) - max(ran)).total_seconds() if told and ran else float("nan")

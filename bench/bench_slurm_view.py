@@ -170,7 +170,7 @@ class Viewed:
 
     async def until(self, holds: Callable[[], bool]) -> float:
         began = time.monotonic()
-        while not holds():  # noqa: ASYNC110 - a bench may poll
+        while not holds():  # noqa: ASYNC110 - what it reads changes without an event
             await asyncio.sleep(0.02)
         return time.monotonic() - began
 

@@ -67,7 +67,7 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[object]]) -> No
 async def until(met: Callable[[], Awaitable[bool]], *, seconds: float = 180.0, pause: float = 0.25) -> None:
     """What is waited for happens in other processes."""
     async with asyncio.timeout(seconds):
-        while not await met():  # noqa: ASYNC110 - see above
+        while not await met():  # noqa: ASYNC110 - it asks another process, which sends no events
             await asyncio.sleep(pause)
 
 

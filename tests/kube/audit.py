@@ -7,41 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-
-
-class _User(msgspec.Struct):
-    # Whoever was refused at the door has no name.
-    username: str = ""
-
-
-class _Reference(msgspec.Struct):
-    resource: str = ""
-    name: str = ""
-    namespace: str = ""
-    subresource: str = ""
-
-
-class _Code(msgspec.Struct):
-    code: int = 0
-
-
-class Request(msgspec.Struct, rename="camel"):
-    audit_id: str = msgspec.field(name="auditID")
-    verb: str
-    user: _User
-    request_uri: str = msgspec.field(name="requestURI")
-    object_ref: _Reference = msgspec.field(default_factory=_Reference)
-    response_status: _Code = msgspec.field(default_factory=_Code)
-    stage: str = ""
-
-    @property
-    def resource(self) -> str:
-        return self.object_ref.resource
-
-    @property
-    def is_write(self) -> bool:
-        return self.verb in WRITES
+from slurm_local.audit import Request
 
 
 @dataclass

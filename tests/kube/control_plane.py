@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from slurm_local.apiserver import ApiServer
+from slurm_local.audit import Request
 from slurm_operator.api import RestApi, names
 from slurm_operator.cli.manifests import cluster_rules, lease_rules
 from slurm_operator.cli.wiring import Operator, Settings
@@ -28,7 +29,7 @@ from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.manager import Addresses, Manager
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.slurmrestd import FakeSlurm, FakeSlurmrestd
-from tests.kube.audit import Audit, Request
+from tests.kube.audit import Audit
 from tests.kube.mirror import BRISK
 from tests.kube.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 

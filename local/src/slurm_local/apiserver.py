@@ -103,7 +103,8 @@ class ApiServer:
         context = ssl.create_default_context(cafile=str(self.ca))
         context.load_cert_chain(self.cert, self.key)
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", context=context, timeout=2) as answer:  # noqa: S310 - https
+            ready = f"{self.url}/readyz"
+            with urllib.request.urlopen(ready, context=context, timeout=2) as answer:  # noqa: S310 - our own, https only
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -221,8 +221,8 @@ class Sandbox:
             stdout=PIPE,
             stderr=PIPE,
         )
-        assert self._init.stdout is not None  # noqa: S101 - asked for above
-        assert self._init.stderr is not None  # noqa: S101 - asked for above
+        assert self._init.stdout is not None  # noqa: S101 - spawned with PIPE, for the type checker
+        assert self._init.stderr is not None  # noqa: S101 - spawned with PIPE, for the type checker
         line = await asyncio.wait_for(self._init.stdout.readline(), 30)
         if line != b"ready\n":
             said = await asyncio.wait_for(self._init.stderr.read(), 10)
