@@ -12,7 +12,7 @@ from pathlib import Path
 
 from slurm_local.debian import Root, make_root
 from slurm_local.progress import SILENT, Progress
-from slurm_local.shell import tail
+from slurm_local.shell import ENDING_WITH_US, tail
 from slurm_operator.errors import UserError
 
 # The kernel alone: its package would bring modules, and tools to make an initial file system of them.
@@ -100,7 +100,7 @@ def _boot(emulator: Path, work: Path, memory: int, timeout: float) -> None:
         *("-serial", "file:/mnt/console", "-serial", "file:/mnt/said"),
         *("-kernel", "/boot/vmlinuz", "-initrd", "/mnt/system", "-append", kernel),
     ]
-    alone = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child"]
+    alone = [*ENDING_WITH_US, "unshare", "--mount", "--pid", "--fork", "--kill-child"]
     words = [*alone, "sh", "-euc", _ENTER, "enter", str(emulator), str(work), *options]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)

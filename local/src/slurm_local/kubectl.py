@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm_local.machine import program
+from slurm_local.shell import ENDING_WITH_US
 from slurm_operator.errors import UserError
 
 
@@ -20,7 +21,7 @@ class Kubectl:
         return [*program(self.root, "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments]
 
     def __call__(self, *arguments: str, stdin: str | None = None, timeout: float = 60) -> str:
-        command = self.command(*arguments)
+        command = [*ENDING_WITH_US, *self.command(*arguments)]
         try:
             done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout)
         except subprocess.TimeoutExpired as error:

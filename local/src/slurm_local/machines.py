@@ -14,7 +14,7 @@ from pathlib import Path
 
 from slurm_local import cgroups
 from slurm_local.layout import Names
-from slurm_local.shell import tail
+from slurm_local.shell import ENDING_WITH_US, tail
 from slurm_operator.errors import UserError
 
 _SCRIPTS = Path(__file__).parent / "scripts"
@@ -104,7 +104,7 @@ class Machine:
             raise UserError(f"{self.name} is not running", hint=f"slurm-operator local node start {self.name}")
         inside = ["nsenter", f"--target={pid}", *("-m", "-u", "-i", "-n", "-p", "-C"), "--root", "--wd"]
         done = subprocess.run(
-            [*inside, *_CLEAN, *command], stdin=stdin, capture_output=True, text=True, timeout=timeout
+            [*ENDING_WITH_US, *inside, *_CLEAN, *command], stdin=stdin, capture_output=True, text=True, timeout=timeout
         )
         if done.returncode != 0:
             raise UserError(

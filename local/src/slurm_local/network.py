@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurm_local.layout import Names, Network, candidate_networks
 from slurm_local.machine import program
+from slurm_local.shell import ENDING_WITH_US
 from slurm_operator.errors import UserError
 
 
@@ -90,7 +91,7 @@ class Wiring:
 
     def _run(self, *arguments: str, lines: tuple[str, ...] = (), inside: Path | None = None, tolerate: str = "") -> str:
         where = ["nsenter", f"--net={inside}"] if inside else []
-        command = [*where, *self._ip, *arguments]
+        command = [*ENDING_WITH_US, *where, *self._ip, *arguments]
         done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=60)
         if done.returncode != 0 and not (tolerate and tolerate in done.stderr):
             what = "; ".join(lines) or " ".join(arguments)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slurm_local.shell import tail
+from slurm_local.shell import ENDING_WITH_US, tail
 from slurm_operator.errors import UserError
 
 
@@ -28,7 +28,7 @@ class Background:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *self._command],
+                [*ENDING_WITH_US, *self._command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from slurm_local.cache import cache_home
+from slurm_local.shell import ENDING_WITH_US
 from slurm_operator.errors import UserError
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -209,12 +210,12 @@ class Sandbox:
     def _entering(self, command: tuple[str, ...], env: dict[str, str]) -> list[str]:
         variables = [f"{key}={value}" for key, value in {"PATH": PATH, "HOME": "/root", **env}.items()]
         inside = ["nsenter", f"--target={self._pid}", "-m", "-u", "-i", "-n", "-p", "-r", "-w", "--"]
-        return ["setpriv", "--pdeathsig=KILL", *inside, "env", "-i", *variables, *command]
+        return [*ENDING_WITH_US, *inside, "env", "-i", *variables, *command]
 
     async def _unshare(self) -> None:
         pairs = [text for where, root in self._roots.items() for text in (str(root), where)]
         self._init = await asyncio.create_subprocess_exec(
-            *["setpriv", "--pdeathsig=KILL"],
+            *ENDING_WITH_US,
             *["unshare", "-m", "-u", "-i", "-n", "-p", "--fork", "--kill-child=KILL"],
             *["sh", "-c", _INIT, "sandbox", str(self._work), self.name, *pairs],
             stdin=DEVNULL,

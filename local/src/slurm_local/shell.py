@@ -8,6 +8,8 @@ from pathlib import Path
 
 from slurm_operator.errors import UserError
 
+# Put before a command, the kernel kills it as soon as whoever started it dies, even by `kill -9`.
+ENDING_WITH_US = ("setpriv", "--pdeathsig", "KILL", "--")
 _TAIL_LINES = 6
 
 
@@ -34,7 +36,7 @@ def run_logged(
         output.write(shlex.join(str(word) for word in command) + "\n")
         output.flush()
         done = subprocess.run(
-            [*_ending_with_us(), *command],
+            [*ENDING_WITH_US, *_with_all_it_starts(), *command],
             stdout=output,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -45,7 +47,5 @@ def run_logged(
         raise UserError(f"{what} failed:\n{tail(log)}", hint=f"{hint} The whole log is {log}.")
 
 
-def _ending_with_us() -> list[str]:
-    """What to put before a command so that it, and all that it starts, dies with us, even if we are killed."""
-    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"] if os.geteuid() == 0 else []
-    return ["setpriv", "--pdeathsig", "KILL", "--", *alone]
+def _with_all_it_starts() -> list[str]:
+    return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"] if os.geteuid() == 0 else []

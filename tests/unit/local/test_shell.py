@@ -19,13 +19,25 @@ def test_a_failure_is_a_sentence_with_the_last_lines_and_the_way_on(tmp_path: Pa
     assert failure.value.hint == f"Retry. The whole log is {tmp_path / 'log'}."
 
 
-def test_what_we_started_dies_with_us(tmp_path: Path) -> None:
-    script = f"""
+LONG = """
 from pathlib import Path
 from slurm_local.shell import run_logged
-run_logged(["sh", "-c", "echo up; sleep 987.125"], what="x", log=Path("{tmp_path}/log"), hint="")
+run_logged(["sh", "-c", "echo up; sleep 987.125"], what="x", log=Path("{folder}/log"), hint="")
 """
-    process = subprocess.Popen([sys.executable, "-c", script])
+KUBECTL = """
+from pathlib import Path
+from slurm_local.kubectl import Kubectl
+Kubectl(Path("{folder}"), Path("kubeconfig"))("get", "pods")
+"""
+
+
+@pytest.mark.parametrize("script", [LONG, KUBECTL], ids=["a long program", "kubectl"])
+def test_what_we_started_dies_with_us(script: str, tmp_path: Path) -> None:
+    loader = tmp_path / "lib64" / "ld-linux-x86-64.so.2"  # kubectl is run by the loader of its root
+    loader.parent.mkdir()
+    loader.write_text("#!/bin/sh\nexec sleep 987.125\n")
+    loader.chmod(0o755)
+    process = subprocess.Popen([sys.executable, "-c", script.format(folder=tmp_path)])
     deadline = time.monotonic() + 30
     while not sleepers() and time.monotonic() < deadline:
         time.sleep(0.02)
