@@ -101,6 +101,12 @@ def stopwatch(what: str) -> Iterator[None]:
     print(f"{what}: {time.monotonic() - start:.1f} s")
 
 
+def script(name: str, line: str) -> dict[str, Any]:
+    """A ConfigMap with one script."""
+    data = {f"{name}.sh": f"#!/bin/sh\n{line}\n"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
 def wait_degraded(slurm: Slurm, kind: str, name: str, reason: str, *words: str, timeout: float = 60) -> None:
     """The condition Degraded has this reason and says these words, and a warning event says them too."""
 

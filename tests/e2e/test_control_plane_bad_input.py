@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from slurm_operator.cli.keys import key_secret
-from tests.e2e.small import Small, database, part, volumes_and_users, wait_degraded
+from slurm_operator.errors import UserError
+from tests.e2e.small import Small, database, part, script, volumes_and_users, wait_degraded
 from tests.e2e.stage import Cluster
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
@@ -26,7 +27,7 @@ def controller(**spec: Any) -> dict[str, Any]:
 
 
 def test_a_missing_secret_is_named_and_its_arrival_heals(place: Small) -> None:
-    place.apply(controller(), *volumes_and_users())
+    place.apply(*volumes_and_users(), controller())
     wait_degraded(
         place, "controller", "slurm", "SecretNotFound", f"{place.namespace}/slurm-keys", "create it", "slurm.key"
     )
@@ -36,9 +37,13 @@ def test_a_missing_secret_is_named_and_its_arrival_heals(place: Small) -> None:
 
 
 def test_a_missing_config_map_is_named_and_its_arrival_heals(place: Small) -> None:
-    place.apply(keys(place), controller(configFileRefs=[{"name": "slurm-files"}]))
-    wait_degraded(place, "controller", "slurm", "ConfigMapNotFound", f"{place.namespace}/slurm-files", "create it")
-    place.apply(*volumes_and_users())
+    with pytest.raises(
+        UserError, match=r"spec.configFileRefs\[0\].name: ConfigMap slurm-files does not exist: create it"
+    ):
+        place.apply(keys(place), controller())
+    place.apply(*volumes_and_users(), controller(prologScriptRefs=[{"name": "greet"}]))
+    wait_degraded(place, "controller", "slurm", "ConfigMapNotFound", f"{place.namespace}/greet", "create it")
+    place.apply(script("greet", "exit 0"))
     place.wait_ready("controller/slurm", timeout=60)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from slurm_operator.errors import UserError
 from tests.e2e.slurm import Slurm
-from tests.e2e.small import Small, answers, part, stopwatch, wait_degraded
+from tests.e2e.small import Small, answers, part, script, stopwatch, wait_degraded
 from tests.e2e.stage import Cluster, eventually
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
@@ -29,7 +29,7 @@ def extra(slurm: Slurm) -> Iterator[Slurm]:
 def restarting(operator: Cluster, namespace: str) -> Small:
     """A cluster whose slurmctld restarts to take up a configuration."""
     small = Small(operator, namespace)
-    small.start(inplaceReconfigure=False)
+    small.start(inplaceReconfigure=False, persistence={"enabled": True})
     return small
 
 
@@ -49,12 +49,6 @@ def restarts(slurm: Slurm) -> tuple[str, int]:
 
 def on_worker(slurm: Slurm, worker: str, *command: str) -> str:
     return slurm.kubectl("exec", worker, "-c", "slurmd", "--", *command).strip()
-
-
-def script(name: str, line: str) -> dict[str, object]:
-    """A ConfigMap with one script."""
-    data = {f"{name}.sh": f"#!/bin/sh\n{line}\n"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 def refer_to(slurm: Slurm, name: str) -> None:

@@ -147,8 +147,8 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
 
 
 def _slurmctld(controller: Controller) -> Manifest:
-    state = f"{STATE_DIR}/{controller.cluster_name}"
     standbys = controller.spec.high_availability
+    hooks = {} if controller.spec.inplace_reconfigure else {"lifecycle": {"postStart": _restarted(controller)}}
     return pod.container(
         "slurmctld",
         controller.spec.slurmctld,
@@ -161,11 +161,26 @@ def _slurmctld(controller: Controller) -> Manifest:
         volumeMounts=[
             pod.CONF_MOUNT,
             pod.mount("run", "/run", read_only=False),
-            pod.mount("statesave", state, read_only=False),
+            pod.mount("statesave", _state(controller), read_only=False),
             pod.mount("slurm-authsocket", "/run/slurmctld", read_only=False),
             pod.LOG_MOUNT,
         ],
+        **hooks,
     )
+
+
+def _state(controller: Controller) -> str:
+    return f"{STATE_DIR}/{controller.cluster_name}"
+
+
+def _told(controller: Controller) -> str:
+    return f"TOLD={_state(controller)}/told-configuration\n{script('told')}"
+
+
+def _restarted(controller: Controller) -> Manifest:
+    """Has the workers follow a slurmctld that came back with other files."""
+    words = f"PORT={names.PORT_SLURMCTLD}\n{_told(controller)}{script('restarted')}"
+    return {"exec": {"command": ["bash", "-c", words]}}
 
 
 def _reconfigure(controller: Controller) -> Manifest:
@@ -173,9 +188,13 @@ def _reconfigure(controller: Controller) -> Manifest:
     return pod.container(
         "reconfigure",
         controller.spec.reconfigure,
-        command=["tini", "-g", "--", "bash", "-c", script("reconfigure")],
+        command=["tini", "-g", "--", "bash", "-c", _told(controller) + script("reconfigure")],
         restartPolicy="Always",
-        volumeMounts=[pod.CONF_MOUNT, pod.mount("slurm-authsocket", "/run/slurmctld")],
+        volumeMounts=[
+            pod.CONF_MOUNT,
+            pod.mount("statesave", _state(controller), read_only=False),
+            pod.mount("slurm-authsocket", "/run/slurmctld"),
+        ],
     )
 
 

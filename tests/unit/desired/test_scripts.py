@@ -3,7 +3,9 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -54,29 +56,88 @@ def test_the_log_sidecar_outlives_its_writers_and_ends_on_a_signal(shell: str, t
         assert sidecar.stdout.read() == "", "its reader is gone too"
 
 
-def test_reconfigure_follows_files_but_not_the_kubelets_directories(tmp_path: Path) -> None:
-    """scenario 178"""
-    conf, binaries = tmp_path / "etc", tmp_path / "bin"
-    conf.mkdir()
-    binaries.mkdir()
+@pytest.fixture
+def mounted(tmp_path: Path) -> Path:
+    """Files as the kubelet mounts them, in two versions that say the same."""
+    conf = tmp_path / "etc"
     for version in ("..one", "..two"):
-        (conf / version).mkdir()
+        (conf / version).mkdir(parents=True)
         (conf / version / "slurm.conf").write_text("ClusterName=a\n")
     (conf / "..data").symlink_to("..one")
     (conf / "slurm.conf").symlink_to("..data/slurm.conf")
+    return conf
+
+
+def about(conf: Path, name: str) -> str:
+    settings = f"TOLD={conf.parent / 'told'}\n"
+    text = settings + script("told") + script(name)
+    return text.replace("/etc/slurm", str(conf)).replace("sleep 2", "sleep 0.05")
+
+
+def test_reconfigure_follows_files_but_not_the_kubelets_directories(mounted: Path, tmp_path: Path) -> None:
+    """scenario 178"""
     calls = tmp_path / "calls"
-    program(binaries / "scontrol", f'echo "$@" >> {calls}\n[ "$(wc -l < {calls})" -gt 1 ]')
-    text = script("reconfigure").replace("/etc/slurm", str(conf)).replace("sleep 2", "sleep 0.05")
-    text = text.replace("current=$(fingerprint)", "current=$(fingerprint); echo looked", 1)
-    with running("bash", text, BIN=str(binaries)) as sidecar:
+    program(tmp_path / "scontrol", f'echo "$@" >> {calls}\n[ "$(wc -l < {calls})" -gt 1 ]')
+    text = about(mounted, "reconfigure").replace("wait $!\n", "wait $!\n echo looked\n", 1)
+    with running("bash", text, BIN=str(tmp_path)) as sidecar:
         assert sidecar.stdout is not None
         assert sidecar.stdout.readline() == "looked\n"
-        swap(conf / "..data", "..two")
+        swap(mounted / "..data", "..two")
         assert [sidecar.stdout.readline() for _ in range(2)] == ["looked\n"] * 2
-        (conf / "..two" / "slurm.conf").write_text("ClusterName=b\n")
+        (mounted / "..two" / "slurm.conf").write_text("ClusterName=b\n")
         seen = list(iter(sidecar.stdout.readline, "reconfigured\n"))
     assert seen[-1] == "configuration changed, reconfiguring\n"
     assert calls.read_text() == "reconfigure\n" * 2, "the first attempt failed and was repeated"
+
+    (mounted / "..two" / "slurm.conf").write_text("ClusterName=c\n")
+    with running("bash", text, BIN=str(tmp_path)) as sidecar:
+        assert sidecar.stdout is not None
+        assert "reconfigured\n" in iter(sidecar.stdout.readline, ""), "it changed while the pod was away"
+
+
+def test_workers_follow_a_slurmctld_that_came_back_with_other_files(mounted: Path, tmp_path: Path) -> None:
+    """scenario 178"""
+    calls = tmp_path / "calls"
+    program(tmp_path / "scontrol", f'echo "$@" >> {calls}')
+    with readiness("503 Standby", "200 OK", "200 OK") as port:
+        text = f"PORT={port}\n" + about(mounted, "restarted").replace(") &", "; echo followed)")
+        text = text.replace("exec </dev/null >/dev/null 2>&1 &&", "")
+
+        def follow() -> str:
+            return subprocess.run(
+                ["bash", "-c", text],
+                env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=20,
+            ).stdout
+
+        assert follow() == "followed\n"
+        assert not calls.exists(), "nobody holds older files than those of the first start"
+        (mounted / "..one" / "slurm.conf").write_text("ClusterName=b\n")
+        assert follow() == "followed\n"
+    assert calls.read_text() == "reconfigure\n"
+
+
+@contextmanager
+def readiness(*answers: str) -> Iterator[int]:
+    """A slurmctld that is asked whether it is the active one, and answers so."""
+    with socket.create_server(("localhost", 0)) as server:
+
+        def serve() -> None:
+            for answer in answers:
+                connection, _ = server.accept()
+                with connection, connection.makefile("rb") as asked:
+                    assert asked.readline() == b"GET /readyz HTTP/1.1\r\n"
+                    assert b"\r\n" in iter(asked.readline, b"")
+                    connection.sendall(f"HTTP/1.1 {answer}\r\n\r\n".encode())
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(timeout=10)
+        assert not thread.is_alive(), "it was asked less often than expected"
 
 
 def swap(link: Path, target: str) -> None:
