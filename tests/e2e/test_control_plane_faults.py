@@ -54,7 +54,8 @@ def jobs(slurm: Slurm, sturdy: str) -> Iterator[list[str]]:
     found = slurm.login("bash", "-c", loop, timeout=120).split()
     eventually("all workers are busy", lambda: states(slurm, found).count("RUNNING") == RUNNING, timeout=60)
     now = time.time()
-    # slurmctld writes its state behind, every five seconds: what it did last is lost with it.
+    # slurmctld writes its state some seconds behind: what it did last is lost with it. One change more makes it write.
+    slurm.login("scontrol", "update", f"job={found[-1]}", "comment=last")
     eventually("slurmctld has written its state", lambda: state_written(slurm) > now, timeout=30)
     yield found
     slurm.login("scancel", "-p", sturdy)
@@ -71,8 +72,8 @@ def states(slurm: Slurm, jobs: list[str]) -> list[str]:
 def state_written(slurm: Slurm) -> float:
     """When slurmctld last wrote the state of its jobs."""
     state = f"/var/spool/slurmctld/{slurm.namespace}_slurm/job_state"
-    command = ("stat", "-c", "%Y", state)
-    return float(slurm.kubectl("exec", "slurm-controller-0", "-c", "slurmctld", "--", *command)) + 1
+    command = ("stat", "-c", "%.Y", state)
+    return float(slurm.kubectl("exec", "slurm-controller-0", "-c", "slurmctld", "--", *command))
 
 
 def delete_slurmctld_pod(slurm: Slurm) -> None:

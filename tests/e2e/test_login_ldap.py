@@ -3,7 +3,7 @@
 import datetime
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,16 @@ class Door:
         self.folder = folder
 
     @property
-    def pod(self) -> dict[str, Any]:
+    def pods(self) -> list[dict[str, Any]]:
+        """Login pods that are not on their way out."""
         selector = "app.kubernetes.io/instance=door,app.kubernetes.io/name=login"
         query = ("get", "pods", "-n", self.slurm.namespace, "-l", selector)
         found = self.slurm.cluster.kubectl.json(*query)["items"]
-        return next(pod for pod in found if "deletionTimestamp" not in pod["metadata"])
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        return self.pods[0]
 
     def ssh(self, password: str, command: str) -> subprocess.CompletedProcess[str]:
         """One command as ada, in a session that a password opened."""
@@ -178,12 +183,25 @@ def test_a_changed_password_counts_at_once(door: Door) -> None:
         set_password("first")
 
 
-def test_a_new_login_pod_has_the_old_host_keys(door: Door) -> None:
-    """scenario 183"""
-    door.run("first", "true")
+def delete(door: Door) -> None:
     before = door.pod["metadata"]["uid"]
     door.slurm.kubectl("delete", "pod", door.pod["metadata"]["name"], timeout=60)
-    eventually("a new pod", lambda: door.pod["metadata"]["uid"] != before)
+    eventually("a new pod", lambda: [pod["metadata"]["uid"] for pod in door.pods] not in ([], [before]))
+
+
+def close_and_open(door: Door) -> None:
+    door.slurm.kubectl("scale", "loginset", "door", "--replicas=0")
+    door.slurm.wait_ready("loginset/door")
+    assert door.pods == []
+    door.slurm.kubectl("scale", "loginset", "door", "--replicas=1")
+    eventually("a new pod", lambda: door.pods != [])
+
+
+@pytest.mark.parametrize("replace", [delete, close_and_open])
+def test_a_new_login_pod_has_the_old_host_keys(door: Door, replace: Callable[[Door], None]) -> None:
+    """scenario 183"""
+    door.run("first", "true")
+    replace(door)
     door.slurm.wait_ready("loginset/door")
     eventually("ada is known again", lambda: door.ssh("first", "true").returncode == 0, timeout=30, pause=1)
     lines = [line for line in door.known_hosts.read_text().splitlines() if line.startswith("door ")]

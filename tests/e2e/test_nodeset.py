@@ -262,3 +262,19 @@ def test_wrong_controller_is_named(slurm: Slurm) -> None:
         )
     finally:
         slurm.kubectl("delete", "nodeset", "lost", timeout=60)
+
+
+@pytest.mark.trial
+def test_a_worker_on_every_kubernetes_node(slurm: Slurm) -> None:
+    """scenario 44"""
+    slurm.apply(slurm.nodeset("every", 0, scalingMode="DaemonSet"))
+    slurm.wait_ready("nodeset/every")
+    workers = slurm.pods("every")
+    nodes = slurm.cluster.stage.ready_nodes()
+    assert sorted(pod["spec"]["nodeName"] for pod in workers.values()) == sorted(nodes)
+    ran_on = slurm.login("srun", "-p", "every", f"-N{len(nodes)}", "hostname").split()
+    assert sorted(ran_on) == slurm.nodes("every")
+    slurm.kubectl("delete", "nodeset", "every", timeout=120)
+    assert slurm.pods("every") == {}
+    known = slurm.login("sinfo", "-h", "-N", "-o", "%N").split()
+    assert not set(known) & set(ran_on), "no record is left behind"

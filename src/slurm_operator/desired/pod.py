@@ -28,8 +28,9 @@ def finished(ours: Manifest, users: Manifest) -> Manifest:
 
 
 def container(name: str, users: Container, **ours: Any) -> Manifest:
-    """One of our containers, with the user's wishes for it."""
-    return merge_container({"name": name, **{key: value for key, value in ours.items() if value}}, users)
+    """One of our containers, with the user's wishes for it. What it says last is kept for the conditions."""
+    kept = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    return merge_container({"name": name, **kept, **{key: value for key, value in ours.items() if value}}, users)
 
 
 def nonroot(user: int) -> Manifest:

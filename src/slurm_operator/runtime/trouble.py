@@ -1,5 +1,6 @@
 """Why a pod does not run, in words that name the object and the cure."""
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ _CURES = {
 }
 _PATIENCE_RESTARTS = 2
 """A daemon may fail once or twice while what it needs comes up."""
+_LONGEST_WORDS = 300
+_WHEN = re.compile(r"^\S*\[?\d{4}-\d\d-\d\dT\S+\s*")
+_FIT = "change resources, nodeSelector, affinity or tolerations, or add a node that fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def pod_trouble(pod: Pod) -> Trouble | None:
     name = _called(pod)
     scheduled = find_condition(pod.status.conditions, "PodScheduled")
     if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
-        return Trouble("Unschedulable", f"{name} fits no node: {scheduled.message}")
+        return Trouble("Unschedulable", f"{name} fits no node: {scheduled.message}; {_FIT}")
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if trouble := _container_trouble(name, status):
             return trouble
@@ -91,6 +95,14 @@ def _container_trouble(pod: str, status: ContainerStatus) -> Trouble | None:
         return None
     last = status.last_state.terminated
     exit_note = f", last exit code {last.exit_code}" if last is not None else ""
-    told = f": {waiting.message}" if waiting.message else ""
+    said = last_words(last.message) if last is not None and waiting.reason == "CrashLoopBackOff" else ""
+    told = f": {said or waiting.message}" if said or waiting.message else ""
     cure = _CURES[waiting.reason]
     return Trouble(waiting.reason, f"{pod}, container {status.name}{exit_note}{told}; {cure}")
+
+
+def last_words(log: str) -> str:
+    """The line in the end of a log that most likely says why the daemon ended."""
+    lines = [_WHEN.sub("", line).strip() for line in log.splitlines() if line.strip()]
+    telling = next((found for word in ("fatal", "error") if (found := [x for x in lines if word in x.lower()])), lines)
+    return telling[-1][:_LONGEST_WORDS] if telling else ""

@@ -27,12 +27,16 @@ def pod(*, terminating: bool = False, name: str = "p", init: bool = False, **sta
     )
 
 
-def waiting(reason: str, restarts: int = 5, exit_code: int | None = None, message: str = "") -> ContainerStatus:
-    last = ContainerState(terminated=Terminated(exit_code=exit_code)) if exit_code is not None else ContainerState()
+def waiting(
+    reason: str, restarts: int = 5, exit_code: int | None = None, message: str = "", log: str = ""
+) -> ContainerStatus:
+    ended = Terminated(exit_code=exit_code or 0, message=log)
+    last = ContainerState(terminated=ended) if exit_code is not None else ContainerState()
     state = ContainerState(waiting=Waiting(reason=reason, message=message))
     return ContainerStatus(name="main", state=state, last_state=last, restart_count=restarts)
 
 
+LOG = "[2026-11-16T12:11:23.321] error: odd\n[2026-11-16T12:11:24.097] fatal: bad\nbye\n"
 UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no CPU")
 UNKNOWN = Condition(type="Ready", status="Unknown")
 
@@ -51,6 +55,9 @@ UNKNOWN = Condition(type="Ready", status="Unknown")
         (pod(container=waiting("CreateContainerConfigError")), "CreateContainerConfigError", "create the Secret"),
         (pod(container=waiting("CrashLoopBackOff", 1)), "", ""),
         (pod(container=waiting("CrashLoopBackOff", 2, exit_code=3)), "CrashLoopBackOff", "last exit code 3"),
+        (pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", LOG)), "CrashLoopBackOff", "1: fatal: bad; see"),
+        (pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", "\n")), "CrashLoopBackOff", "1: back-off; see"),
+        (pod(container=waiting("ErrImagePull", 2, 1, "not found", LOG)), "ErrImagePull", "1: not found; check"),
         (pod(container=waiting("ContainerCreating")), "", ""),
         (pod(container=ContainerStatus(name="main")), "", ""),
         (pod(phase="Failed", reason="Evicted", message="disk full"), "Evicted", "disk full"),
