@@ -266,7 +266,7 @@ def test_wrong_controller_is_named(slurm: Slurm) -> None:
 
 @pytest.mark.trial
 def test_a_worker_on_every_kubernetes_node(slurm: Slurm) -> None:
-    """scenario 44"""
+    """scenario 67"""
     slurm.apply(slurm.nodeset("every", 0, scalingMode="DaemonSet"))
     slurm.wait_ready("nodeset/every")
     workers = slurm.pods("every")

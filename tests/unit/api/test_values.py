@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_operator.api.nodeset import RollingUpdate
 from slurm_operator.api.values import (
     DURATION_PATTERN,
     QUANTITY_PATTERN,
@@ -71,6 +72,9 @@ def test_what_is_no_quantity(text: str) -> None:
 
 
 def test_percentages_round_up() -> None:
+    """scenario 8"""
+    assert (resolve_count("50%", 10), resolve_count("25%", 3)) == (5, 1)
+    assert RollingUpdate().limit(100) == 25, "of a missing value the default"
     assert [resolve_count("25%", total) for total in (0, 1, 4, 5, 1000)] == [0, 1, 1, 2, 250]
     assert resolve_count(3, 10) == 3
     assert resolve_count("100%", 7) == 7

@@ -30,7 +30,7 @@ def ends(*jobs: Job) -> JobEnds:
 
 
 def test_latest_end_counts() -> None:
-    """scenario 151"""
+    """scenario 7, scenario 151"""
     assert ends(running(1, minutes=10), running(2, minutes=30), running(3, minutes=20)).latest == {"w-1": START + 1800}
 
 
