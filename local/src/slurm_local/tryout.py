@@ -114,8 +114,14 @@ class Commands:
             (self.ours(status), "the cluster at a glance"),
             (self.up_or_down("down"), "and it is gone"),
         )
-        lines = [f"  {line:<50} # {note}" if note and len(line) <= 50 else f"  {line}" for line, note in rows]
+        lines = [f"  {line:<50} # {note}" if note and len(line) <= 50 else _continued(line) for line, note in rows]
         return "\n".join(["\nwhat to try next:", *lines])
+
+
+def _continued(command: str) -> str:
+    """A command in lines that fit, as a shell reads it."""
+    lines = textwrap.wrap(command, WIDTH - 6, break_long_words=False, break_on_hyphens=False)
+    return "  " + " \\\n    ".join(lines)
 
 
 def _wrapped(text: str, indent: str = "", rest: str = "  ") -> str:

@@ -29,10 +29,11 @@ from slurm_operator.nodeset.hands import NodeSetAction
 from slurm_operator.nodeset.identity import may_adopt
 from slurm_operator.nodeset.order import is_ready, ready_since
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained
-from slurm_operator.nodeset.status import same, status_of, still_asking
+from slurm_operator.nodeset.status import degraded, same, status_of, still_asking
 from slurm_operator.nodeset.world import Gone, Standing, World
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEvent
 from slurm_operator.runtime.children import delete, patch
+from slurm_operator.runtime.conditions import flipped
 from slurm_operator.runtime.plan import InOrder, Plan, Urgency, soonest
 from slurm_operator.runtime.times import rfc3339
 from slurm_operator.slurm.known import Known
@@ -223,9 +224,9 @@ def say(world: World, choice: Choice, wanted: Mapping[str, Wish], status: Manife
 def tell(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: str) -> Iterator[NodeSetAction]:
     """Events on transitions only: the status still says what was before."""
     nodeset, before = world.nodeset, world.nodeset.status
-    if world.controller is None and not _was(world, names.CONDITION_DEGRADED, "ControllerNotFound"):
-        note = f"Controller {nodeset.spec.controller_ref.name} does not exist: create it, or correct controllerRef"
-        yield RecordEvent(NODESETS, nodeset, names.EVENT_CONTROLLER_REF_FAILED, note, "Warning")
+    for verdict in flipped([degraded(world)], before.conditions):
+        if verdict.status == "True":
+            yield RecordEvent(NODESETS, nodeset, verdict.reason, verdict.message, "Warning")
     if choice.create and choice.desired > before.desired:
         note = f"from {before.desired} to {choice.desired} workers"
         yield RecordEvent(NODESETS, nodeset, names.EVENT_SCALING_UP, note)
@@ -259,8 +260,3 @@ def look_again(world: World, choice: Choice) -> float | None:
 
 def _hash(labels: Mapping[str, str]) -> str:
     return labels.get(names.LABEL_REVISION_HASH, "")
-
-
-def _was(world: World, condition: str, reason: str) -> bool:
-    found = world.nodeset.status.condition(condition)
-    return found is not None and found.reason == reason

@@ -14,7 +14,7 @@ from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.references import References, Refs
 from slurm_operator.runtime.times import seconds_of
-from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.trouble import Trouble, no_controller
 from slurm_operator.slurm.views import SlurmViews
 
 RESTAPI_GRACE = 60.0
@@ -76,8 +76,7 @@ class Observer:
         """What new pods need, or what is missing for them."""
         namespace, name = nodeset.metadata.namespace, nodeset.spec.controller_ref.name
         if controller is None:
-            cure = "create it, or correct controllerRef"
-            return None, Trouble("ControllerNotFound", f"Controller {namespace}/{name} does not exist: {cure}")
+            return None, no_controller(namespace, name)
         ssh = nodeset.spec.ssh if nodeset.spec.ssh_enabled else None
         wanted = {ref.name for ref in (controller.spec.slurm_key_ref, ssh.sssd_conf_ref if ssh else None) if ref}
         refs: Refs = self._references.read(("NodeSet", nodeset.key), namespace, secrets=wanted)

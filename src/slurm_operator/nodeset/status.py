@@ -82,7 +82,7 @@ def verdicts_of(world: World, choice: Choice, wanted: Mapping[str, Wish], counts
     return [
         _ready(world, choice, counts),
         _progressing(choice, awaited, counts),
-        _degraded(world),
+        degraded(world),
         _reachable(world),
     ]
 
@@ -158,7 +158,7 @@ def _until(world: World, worker: Worker) -> str:
     return f", by {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M} UTC at the latest"
 
 
-def _degraded(world: World) -> Verdict:
+def degraded(world: World) -> Verdict:
     silent = {worker.pod.spec.node_name for worker in world.workers if is_silent(worker.node)}
     trouble = world.lacking or trouble_of((worker.pod for worker in world.workers), silent)
     if trouble is not None:

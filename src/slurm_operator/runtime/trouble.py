@@ -16,8 +16,10 @@ _CURES = {
     "CreateContainerConfigError": "create the Secret or ConfigMap, or the key in it, that the message names",
     "CreateContainerError": "see the message; the container's spec is not accepted by the node",
     "RunContainerError": "see the message; the container's command or mounts are not accepted by the node",
-    "CrashLoopBackOff": "see `kubectl logs --previous` of the container",
 }
+_CRASHES = "CrashLoopBackOff"
+_CRASH_CURES = {"slurmd": "check extraConf and the partition's config, "}
+_SEE_LOG = "see `kubectl logs --previous` of the container"
 _PATIENCE_RESTARTS = 2
 """A daemon may fail once or twice while what it needs comes up."""
 _LONGEST_WORDS = 300
@@ -88,17 +90,17 @@ def _called(pod: Pod) -> str:
 
 
 def _container_trouble(pod: str, status: ContainerStatus) -> Trouble | None:
+    last = status.last_state.terminated
+    # For a moment of each round it runs, or has just ended: that is no better.
+    if last is not None and last.exit_code and status.restart_count >= _PATIENCE_RESTARTS and not status.ready:
+        said = last_words(last.message)
+        told = f"container {status.name} ends again and again with exit code {last.exit_code}{said and ': '}{said}"
+        return Trouble(_CRASHES, f"{pod}, {told}; {_CRASH_CURES.get(status.name, '')}{_SEE_LOG}")
     waiting = status.state.waiting
     if waiting is None or waiting.reason not in _CURES:
         return None
-    if waiting.reason == "CrashLoopBackOff" and status.restart_count < _PATIENCE_RESTARTS:
-        return None
-    last = status.last_state.terminated
-    exit_note = f", last exit code {last.exit_code}" if last is not None else ""
-    said = last_words(last.message) if last is not None and waiting.reason == "CrashLoopBackOff" else ""
-    told = f": {said or waiting.message}" if said or waiting.message else ""
-    cure = _CURES[waiting.reason]
-    return Trouble(waiting.reason, f"{pod}, container {status.name}{exit_note}{told}; {cure}")
+    told = f": {waiting.message}" if waiting.message else ""
+    return Trouble(waiting.reason, f"{pod}, container {status.name}{told}; {_CURES[waiting.reason]}")
 
 
 def last_words(log: str) -> str:

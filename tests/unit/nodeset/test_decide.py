@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain as Recorded
 from slurm_operator.api.nodeset import NodeSetStatus
-from slurm_operator.kube.model import OwnerReference
+from slurm_operator.kube.kinds import PodStatus
+from slurm_operator.kube.model import Condition, OwnerReference
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.slurm_actions import Drain, Forget, Resume, Undrain
 from slurm_operator.nodeset.world import Failures, Gone, World
 from slurm_operator.runtime.actions import Create, Patch
+from slurm_operator.runtime.trouble import no_controller
 from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from tests.unit.nodeset.make import NOW, at, known, node, nodeset, pod, record, revision, world
@@ -48,9 +51,18 @@ def test_scale_out_goes_on_while_slurm_is_down() -> None:
 def test_without_a_controller_nothing_is_created_and_an_event_says_why() -> None:
     """scenario 42"""
     bare = world(nodeset(2))
-    of = World(nodeset=bare.nodeset, controller=None, pods=(), slurm=bare.slurm, now=NOW)
+    lost = no_controller("slurm", "nowhere")
+    of = World(nodeset=bare.nodeset, controller=None, pods=(), slurm=bare.slurm, now=NOW, lacking=lost)
     assert created(of) == []
     assert "ControllerRefFailed" in events(of)
+
+
+def test_trouble_is_told_once() -> None:
+    lonely = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no room")
+    stuck = msgspec.structs.replace(pod("gpu-0"), status=PodStatus(phase="Pending", conditions=(lonely,)))
+    assert "Unschedulable" in events(world(nodeset(1), stuck))
+    told = Condition(type="Degraded", status="True", reason="Unschedulable")
+    assert "Unschedulable" not in events(world(nodeset(1, status=NodeSetStatus(conditions=(told,))), stuck))
 
 
 def test_a_name_is_not_taken_twice_while_its_old_pod_ends() -> None:

@@ -36,6 +36,12 @@ def waiting(
     return ContainerStatus(name="main", state=state, last_state=last, restart_count=restarts)
 
 
+def running(restarts: int, exit_code: int, *, ready: bool = False) -> ContainerStatus:
+    """One that was started again, and may be on its way to the next end."""
+    last = ContainerState(terminated=Terminated(exit_code=exit_code))
+    return ContainerStatus(name="slurmd", ready=ready, restart_count=restarts, last_state=last)
+
+
 LOG = "[2026-11-16T12:11:23.321] error: odd\n[2026-11-16T12:11:24.097] fatal: bad\nbye\n"
 UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no CPU")
 UNKNOWN = Condition(type="Ready", status="Unknown")
@@ -54,10 +60,14 @@ UNKNOWN = Condition(type="Ready", status="Unknown")
         (pod(container=waiting("ErrImagePull"), terminating=True), "", ""),
         (pod(container=waiting("CreateContainerConfigError")), "CreateContainerConfigError", "create the Secret"),
         (pod(container=waiting("CrashLoopBackOff", 1)), "", ""),
-        (pod(container=waiting("CrashLoopBackOff", 2, exit_code=3)), "CrashLoopBackOff", "last exit code 3"),
+        (pod(container=waiting("CrashLoopBackOff", 2, exit_code=3)), "CrashLoopBackOff", "again with exit code 3; see"),
         (pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", LOG)), "CrashLoopBackOff", "1: fatal: bad; see"),
-        (pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", "\n")), "CrashLoopBackOff", "1: back-off; see"),
-        (pod(container=waiting("ErrImagePull", 2, 1, "not found", LOG)), "ErrImagePull", "1: not found; check"),
+        (pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", "\n")), "CrashLoopBackOff", "code 1; see"),
+        (pod(container=running(2, exit_code=1)), "CrashLoopBackOff", "container slurmd"),
+        (pod(container=running(2, exit_code=1)), "CrashLoopBackOff", "check extraConf"),
+        (pod(container=running(2, exit_code=1, ready=True)), "", ""),
+        (pod(container=running(2, exit_code=0)), "", ""),
+        (pod(container=running(1, exit_code=1)), "", ""),
         (pod(container=waiting("ContainerCreating")), "", ""),
         (pod(container=ContainerStatus(name="main")), "", ""),
         (pod(phase="Failed", reason="Evicted", message="disk full"), "Evicted", "disk full"),
