@@ -19,6 +19,7 @@ from slurm_operator.slurm.states import is_drain
 
 FIRST_ANSWER = 10.0
 """Seconds in which slurmrestd should have answered for the first time."""
+REJECTED = "SlurmRejectsNode"
 _NAMED = 3
 """So many workers are named in a message before the rest is only counted."""
 
@@ -99,6 +100,9 @@ def _ready(world: World, choice: Choice, counts: Mapping[str, int]) -> Verdict:
         return Verdict.of(
             names.CONDITION_READY, False, "NotRegistered", f"waiting for {listed(absent)} to register with Slurm"
         )
+    if rejected := rejected_by_slurm(world):
+        named = listed([worker.name for worker in rejected])
+        return Verdict.of(names.CONDITION_READY, False, REJECTED, f"Slurm rejects {named}: see Degraded")
     if outside := _outside_partition(world):
         return Verdict.of(
             names.CONDITION_READY,
@@ -166,16 +170,17 @@ def degraded(world: World) -> Verdict:
     if world.refusals:
         rest = f" (and {len(world.refusals) - 1} more)" if len(world.refusals) > 1 else ""
         return Verdict.of(names.CONDITION_DEGRADED, True, "Refused", world.refusals[0] + rest)
-    invalid = [w for w in world.workers if "INVALID_REG" in w.state or "INVALID" in w.state]
-    if invalid:
-        said = invalid[0].record.reason if invalid[0].record else ""
-        return Verdict.of(
-            names.CONDITION_DEGRADED,
-            True,
-            "SlurmRejectsNode",
-            f"Slurm rejects {listed([w.name for w in invalid])}: {said}; check extraConf and the resource limits",
-        )
+    if rejected := rejected_by_slurm(world):
+        said = rejected[0].record.reason if rejected[0].record else ""
+        named = listed([worker.name for worker in rejected])
+        cure = "check extraConf and the resource limits"
+        return Verdict.of(names.CONDITION_DEGRADED, True, REJECTED, f"Slurm rejects {named}: {said}; {cure}")
     return Verdict.of(names.CONDITION_DEGRADED, False, "Healthy", "")
+
+
+def rejected_by_slurm(world: World) -> list[Worker]:
+    """Workers that registered as something else than Slurm has on record: they get no job."""
+    return [worker for worker in world.workers if worker.live and {"INVALID_REG", "INVALID"} & set(worker.state)]
 
 
 def _reachable(world: World) -> Verdict:

@@ -14,7 +14,7 @@ from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus, Create
 from slurm_operator.slurm.errors import Unreachable
 from slurm_operator.slurm.known import Unknown
-from tests.unit.nodeset.make import NOW, known, node, nodeset, revision, world
+from tests.unit.nodeset.make import NOW, known, node, nodeset, record, revision, world
 from tests.unit.nodeset.plans import (
     condition,
     planned,
@@ -90,3 +90,11 @@ def test_a_kubernetes_node_that_is_silent_is_named() -> None:
     told = condition(replace(of, nodes={"k8s-0": gone}), "Degraded")
     assert told["status"] == "True"
     assert "its node k8s-0 does not answer" in told["message"]
+
+
+def test_a_worker_that_slurm_rejects_is_not_ready() -> None:
+    wanted = nodeset(1)
+    odd = record("gpu-0", "IDLE", "DRAIN", "INVALID_REG", reason="no such topology")
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=known(odd))
+    assert (condition(of, "Ready")["status"], condition(of, "Ready")["reason"]) == ("False", "SlurmRejectsNode")
+    assert "Slurm rejects gpu-0: no such topology; check extraConf" in condition(of, "Degraded")["message"]
