@@ -34,8 +34,9 @@ from tests.e2e.two_users import (
 pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
 
 GUEST = Path(__file__).parent / "files/cgroup-v2.sh"
-# What confines jobs is Slurm's own default: the example turns it off only for machines that have no such groups.
+# What the user says: the operator leaves it to them whether jobs are confined.
 CONF = """\
+TaskPlugin=task/cgroup,task/affinity
 PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=UNLIMITED
 SelectTypeParameters=CR_Core_Memory
 """

@@ -19,11 +19,10 @@ container() { # NAME: named like its host
     read -r cpus memory <"/pods/$name.limits"
     ((cpus)) && echo "${cpus}00000 100000" >"$group/cpu.max"
     ((memory)) && echo "$((memory << 20))" >"$group/memory.max"
-    (
-        echo $BASHPID >"$group/cgroup.procs"
-        exec unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc bash -c '
-            hostname "$1"; mount --bind "/pods/$1.etc" /etc/slurm; exec "/pods/$1"' start "$name"
-    ) >"/var/log/$name.log" 2>&1 &
+    # The group is entered from inside: slurmd refuses one that also holds a process from outside its namespace.
+    unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc bash -c '
+        echo $$ >"$2/cgroup.procs"; hostname "$1"; mount --bind "/pods/$1.etc" /etc/slurm; exec "/pods/$1"' \
+        start "$name" "$group" >"/var/log/$name.log" 2>&1 &
 }
 
 logs() {
