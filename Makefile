@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help up down test test-fast test-kube test-e2e test-trial check format bench lock clean
+.PHONY: help up down test test-fast test-kube test-e2e check format bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -46,10 +46,7 @@ test-kube: $(VENV)/ready ## the ring on a real kube-apiserver
 	@$(PYTEST) tests/kube
 
 test-e2e: $(VENV)/ready ## the ring on the real stage
-	@$(PYTEST) tests/e2e -m "not trial"
-
-test-trial: $(VENV)/ready ## tests on the stage that are too new to decide whether a change lands
-	@$(PYTEST) tests/e2e -m trial
+	@$(PYTEST) tests/e2e
 
 test: FUZZ_CASES = 5000
 test: check test-fast test-kube test-e2e ## every ring; what CI runs

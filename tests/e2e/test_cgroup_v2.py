@@ -31,7 +31,7 @@ from tests.e2e.two_users import (
     sections,
 )
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 GUEST = Path(__file__).parent / "files/cgroup-v2.sh"
 # What the user says: the operator leaves it to them whether jobs are confined.

@@ -7,7 +7,7 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.small import answers, example, stopwatch
 from tests.e2e.stage import Cluster, eventually
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(180)
 
 
 def test_sinfo_answers_on_the_login_pod_within_a_minute_of_apply(operator: Cluster, namespace: str) -> None:

@@ -9,7 +9,7 @@ from slurm_operator.errors import UserError
 from tests.e2e.small import Small, database, part, script, volumes_and_users, wait_degraded
 from tests.e2e.stage import Cluster
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

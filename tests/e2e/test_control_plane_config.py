@@ -10,7 +10,7 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.small import Small, answers, part, script, stopwatch, wait_degraded
 from tests.e2e.stage import Cluster, eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 EXTRA = str(part("Controller")["spec"]["extraConf"])
 SOON = 15.0

@@ -8,7 +8,7 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.small import Small, part, volumes_and_users
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

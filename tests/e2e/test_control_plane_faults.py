@@ -11,7 +11,7 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.small import answers, extra_conf, kill_daemon, stopwatch
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(600)
 
 RUNNING = 4
 QUEUED = 200

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.small import Small, answers, part, stopwatch
 from tests.e2e.stage import Cluster, claim, eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 TAINT = "e2e/no-new-pods"
 QUICK = "SlurmctldTimeout=10\n"

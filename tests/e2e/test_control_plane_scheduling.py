@@ -9,7 +9,7 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.small import extra_conf
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture

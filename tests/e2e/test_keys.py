@@ -16,7 +16,7 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.small import answers, stopwatch
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 NODES = "/slurm/v0.0.45/nodes/"
 DAEMONS = ("slurm-controller-0", "slurm-accounting-0")

@@ -14,7 +14,7 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.small import part
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 ADMIN = "cn=admin,dc=example,dc=org"
 LDIF = """\

@@ -8,7 +8,7 @@ import pytest
 from tests.e2e.slurm import Slurm
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 WORKERS = ["big-0", "small-0", "small-1"]
 HELLO = Path(__file__).parent / "files/pmi2-hello.pl"

@@ -196,54 +196,6 @@ def test_a_deleted_nodeset_waits_for_its_job(slurm: Slurm, flex: str) -> None:
     slurm.kubectl("wait", "nodeset/flex", "--for=delete", "--timeout=60s", timeout=90)
 
 
-def test_the_operator_dies_again_and_again_during_a_scale_in(slurm: Slurm, flex: str) -> None:
-    """scenario 193"""
-    slurm.scale(flex, 4)
-    slurm.wait_ready("nodeset/flex")
-    job = slurm.submit("-p", flex, "-w", "flex-1")
-    slurm.wait_job(job, "RUNNING")
-    slurm.scale(flex, 1)
-    for _ in range(3):
-        kill_operator(slurm)
-    eventually("the idle ones are gone", lambda: set(slurm.pods(flex)) <= {"flex-0", "flex-1"}, timeout=120)
-    assert slurm.job_state(job) == "RUNNING"
-    slurm.cancel(job)
-    slurm.wait_ready("nodeset/flex")
-    assert len(slurm.nodes(flex)) == 1
-
-
-def kill_operator(slurm: Slurm) -> None:
-    """kill -9, and wait until the next one works."""
-    place = ("-n", "slurm-operator")
-    pod = slurm.cluster.kubectl(
-        "get", "pods", *place, "-l", "app.kubernetes.io/name=slurm-operator", "-o", "name"
-    ).split()[0]
-    slurm.cluster.kubectl("delete", *place, pod, "--grace-period=0", "--force")
-    slurm.cluster.kubectl("rollout", "status", "deployment/slurm-operator", *place, "--timeout=90s", timeout=100)
-
-
-def test_slurmrestd_is_away_in_the_middle_of_a_scale_in(slurm: Slurm, flex: str) -> None:
-    """scenario 55, scenario 169"""
-    slurm.scale(flex, 2)
-    slurm.wait_ready("nodeset/flex")
-    slurm.patch("restapi", "slurm", {"spec": {"replicas": 0}})
-    eventually(
-        "the operator notices",
-        lambda: slurm.condition("nodeset", flex, "SlurmReachable").get("status") == "False",
-        timeout=60,
-    )
-    slurm.scale(flex, 1)
-    eventually(
-        "it says that it waits for Slurm",
-        lambda: "Slurm to say" in slurm.condition("nodeset", flex, "Progressing").get("message", ""),
-        timeout=30,
-    )
-    assert len(slurm.pods(flex)) == 2, "nothing is taken away on unknown"
-    slurm.patch("restapi", "slurm", {"spec": {"replicas": 1}})
-    slurm.wait_ready("nodeset/flex", timeout=120)
-    assert len(slurm.pods(flex)) == 1
-
-
 def test_wrong_controller_is_named(slurm: Slurm) -> None:
     """scenario 42"""
     wrong = slurm.nodeset("lost", 1, controllerRef={"name": "nowhere"})
@@ -264,7 +216,6 @@ def test_wrong_controller_is_named(slurm: Slurm) -> None:
         slurm.kubectl("delete", "nodeset", "lost", timeout=60)
 
 
-@pytest.mark.trial
 def test_a_worker_on_every_kubernetes_node(slurm: Slurm) -> None:
     """scenario 67"""
     slurm.apply(slurm.nodeset("every", 0, scalingMode="DaemonSet"))

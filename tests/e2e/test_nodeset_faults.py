@@ -10,7 +10,7 @@ from tests.e2e.deadly import Deadly
 from tests.e2e.slurm import Slurm
 from tests.e2e.stage import eventually
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(900)
 
 AWAY = float(os.environ.get("SLURMRESTD_AWAY", "45"))
 """Seconds for which slurmrestd stays away."""
@@ -82,6 +82,11 @@ def test_slurmrestd_is_away_for_minutes_in_the_middle_of_a_scale_in(slurm: Slurm
             "the operator notices",
             lambda: slurm.condition("nodeset", flex, "SlurmReachable").get("status") == "False",
             timeout=60,
+        )
+        eventually(
+            "it says that it waits for Slurm",
+            lambda: "Slurm to say" in slurm.condition("nodeset", flex, "Progressing").get("message", ""),
+            timeout=30,
         )
         left = set(slurm.pods(flex))
         assert "flex-2" in left

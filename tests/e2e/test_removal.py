@@ -12,7 +12,7 @@ from slurm_operator.errors import UserError
 from tests.e2e.small import Small
 from tests.e2e.stage import Cluster, eventually
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 
 class Doomed(Small):

@@ -18,7 +18,7 @@ import pytest
 from slurm_local.stage import down
 from tests.e2e.stage import Cluster
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(600)
 
 NAME = "cut"
 PROGRAM = str(Path(sys.executable).parent / "slurm-operator")

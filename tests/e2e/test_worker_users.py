@@ -18,7 +18,7 @@ from tests.e2e.two_users import (
     sections,
 )
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.trial]
+pytestmark = pytest.mark.timeout(300)
 
 NAMESPACE = "two-users"
 CONF = """\
