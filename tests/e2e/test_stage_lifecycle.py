@@ -170,6 +170,12 @@ def down_in_seconds() -> float:
     return time.monotonic() - started
 
 
+def test_kubectl_comes_with_the_stage(cluster: Cluster) -> None:
+    named = local("kubectl", "--name", cluster.stage.names.stage, "get", "namespaces", "-o", "name").stdout.split()
+
+    assert "namespace/kube-system" in named
+
+
 def test_a_stage_that_does_not_exist_is_named() -> None:
     done = local("status", "--name", NAME, check=False)
 

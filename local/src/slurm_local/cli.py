@@ -1,9 +1,11 @@
 """The `slurm-operator local` commands."""
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from slurm_local import settings
 from slurm_local.images import add_image_commands
@@ -30,6 +32,8 @@ def add_commands(subparsers: Subparsers) -> None:
     _command(commands, "status", _status, "what runs, and where")
     kubeconfig = _command(commands, "kubeconfig", _kubeconfig, "print the kubeconfig of the stage's administrator")
     kubeconfig.add_argument("--path", action="store_true", help="print the path of the file instead")
+    kubectl = _command(commands, "kubectl", _kubectl, "run kubectl on the stage; for machines that have none")
+    kubectl.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="for instance: get pods -A")
     load = _command(commands, "load-image", _load_image, "bring an image archive into every node")
     load.add_argument("file", type=Path, help="OCI or Docker archive (tar)")
     add_image_commands(commands)
@@ -137,6 +141,11 @@ def _kubeconfig(arguments: argparse.Namespace) -> int:
     path = existing(arguments.name).kubeconfig
     print(path if arguments.path else path.read_text(), end="\n" if arguments.path else "")
     return 0
+
+
+def _kubectl(arguments: argparse.Namespace) -> NoReturn:
+    command = existing(arguments.name).kubectl.command(*arguments.words)
+    os.execv(command[0], command)  # noqa: S606 - to be kubectl, with its terminal, signals and exit code
 
 
 def _load_image(arguments: argparse.Namespace) -> int:

@@ -100,17 +100,19 @@ class Commands:
             return self.ours(f"{command} --context {self.context}")
         return self.ours(command if self.name == DEFAULT_NAME else f"{command} --name {self.name}")
 
-    def kubectl(self, command: str) -> str:
+    def kubectl(self, verb: str, rest: str) -> str:
         context = f" --context {self.context}" if self.context else ""
-        return f"kubectl{context} -n {NAMESPACE} {command}"
+        bare = not self.context and shutil.which("kubectl") is None
+        program = self.up_or_down("local kubectl") if bare else f"kubectl{context}"
+        return f"{program} {verb} -n {NAMESPACE} {rest}"
 
     def next(self) -> str:
         status = f"status --context {self.context}" if self.context else "status"
         kubeconfig = self.up_or_down("local kubeconfig --path")
         rows = (
             *(() if self.context else ((f"export KUBECONFIG=$({kubeconfig})", ""),)),
-            (self.kubectl("exec -it deploy/login -- bash"), "then sinfo, srun, sbatch"),
-            (self.kubectl("scale nodeset small --replicas=1"), "leaves when its job ends"),
+            (self.kubectl("exec", "-it deploy/login -- bash"), "then sinfo, srun, sbatch"),
+            (self.kubectl("scale", "nodeset small --replicas=1"), "leaves when its job ends"),
             (self.ours(status), "the cluster at a glance"),
             (self.up_or_down("down"), "and it is gone"),
         )
