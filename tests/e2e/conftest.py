@@ -84,11 +84,7 @@ def namespace(cluster: Cluster) -> Iterator[str]:
 def operator(cluster: Cluster, images: list[Path]) -> Cluster:
     """The operator as users run it: a pod with exactly the rights of its role."""
     command = [str(Path(sys.executable).parent / "slurm-operator"), "install", "--kubeconfig", str(cluster.kubeconfig)]
-    of_a_kept_stage = cluster.kubectl("get", "deployments", "-n", "slurm-operator", "-o", "name").split()
     subprocess.run(command, check=True, timeout=180)
-    for deployment in of_a_kept_stage:  # its pods run the image of an earlier day, of the same name
-        cluster.kubectl("rollout", "restart", "-n", "slurm-operator", deployment)
-        cluster.kubectl("rollout", "status", "-n", "slurm-operator", deployment, timeout=120)
     return cluster
 
 

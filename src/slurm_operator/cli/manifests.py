@@ -1,5 +1,9 @@
 """The operator's own objects: its account, exactly the rights it needs, and its Deployment."""
 
+import hashlib
+from functools import cache
+from pathlib import Path
+
 from slurm_operator import __version__
 from slurm_operator.api import KINDS, names
 from slurm_operator.kube.resource import Manifest
@@ -9,6 +13,7 @@ IMAGE = f"localhost/slurm-operator/operator:{__version__}"
 LABELS = {names.LABEL_APP: NAME}
 READ = ["get", "list", "watch"]
 KEEP = [*READ, "create", "patch", "delete"]
+BUILD = "slurm-operator/build"
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -23,6 +28,15 @@ def operator_manifests(namespace: str, image: str = IMAGE, replicas: int = 1) ->
         _binding("Role", namespace),
         _deployment(namespace, image, replicas),
     ]
+
+
+@cache
+def build(package: Path = Path(__file__).parent.parent) -> str:
+    """What this program is made of: its pods are replaced when that changes, even if the image keeps its name."""
+    digest = hashlib.sha256()
+    for path in sorted(path for path in package.rglob("*") if path.suffix in (".py", ".sh")):
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def cluster_rules() -> list[Manifest]:
@@ -79,7 +93,7 @@ def _deployment(namespace: str, image: str, replicas: int) -> Manifest:
             "revisionHistoryLimit": 0,
             "selector": {"matchLabels": LABELS},
             "template": {
-                "metadata": {"labels": LABELS},
+                "metadata": {"labels": LABELS, "annotations": {BUILD: build()}},
                 "spec": {
                     "serviceAccountName": NAME,
                     "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},

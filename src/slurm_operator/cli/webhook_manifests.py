@@ -16,7 +16,7 @@ from slurm_operator.admission.certs_secret import SECRET
 from slurm_operator.admission.review import VERSIONS
 from slurm_operator.admission.reviewer import default_path, validate_path
 from slurm_operator.api import KINDS, Kind, Object, names
-from slurm_operator.cli.manifests import IMAGE
+from slurm_operator.cli.manifests import BUILD, IMAGE, build
 from slurm_operator.kube.resource import Manifest
 
 NAME: Final = "slurm-operator-webhook"
@@ -236,7 +236,7 @@ def _deployment(options: WebhookOptions) -> Manifest:
             "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "selector": {"matchLabels": LABELS},
             "template": {
-                "metadata": {"labels": LABELS},
+                "metadata": {"labels": LABELS, "annotations": {BUILD: build()}},
                 "spec": {
                     "serviceAccountName": NAME,
                     "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from slurm_operator.api import KINDS, names
 from slurm_operator.cli.install import crd_manifests, install, uninstall, wait_ready
-from slurm_operator.cli.manifests import NAME, cluster_rules, lease_rules, operator_manifests
+from slurm_operator.cli.manifests import BUILD, NAME, build, cluster_rules, lease_rules, operator_manifests
 from slurm_operator.cli.webhook_manifests import NAME as WEBHOOK
 from slurm_operator.errors import UserError
 from slurm_operator.kube.client import Client
@@ -115,6 +116,17 @@ async def test_an_operator_that_does_not_get_ready_is_told(server: FakeApiServer
 
 def test_definitions_come_with_the_program() -> None:
     assert [crd["spec"]["names"]["kind"] for crd in crd_manifests()] == [kind.name for kind in KINDS]
+
+
+def test_pods_are_replaced_when_the_program_changes(tmp_path: Path) -> None:
+    template = operator_manifests(PLACE)[-1]["spec"]["template"]
+    assert template["metadata"]["annotations"] == {BUILD: build()}
+    for name in ("one", "two", "one-again"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "main.py").write_text(name.split("-")[0])
+    (tmp_path / "one-again" / "main.pyc").write_text("compiled")
+    one, two, again = (build(tmp_path / name) for name in ("one", "two", "one-again"))
+    assert one == again != two
 
 
 def test_rights_are_spelled_out() -> None:
