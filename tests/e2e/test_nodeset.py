@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,8 @@ from tests.e2e.slurm import Slurm
 from tests.e2e.stage import eventually
 
 pytestmark = pytest.mark.timeout(420)
+
+PROGRAM = str(Path(sys.executable).parent / "slurm-operator")
 
 
 def test_a_job_runs_across_two_kubernetes_nodes(slurm: Slurm) -> None:
@@ -33,6 +37,23 @@ def test_an_array_and_a_job_by_host_name(slurm: Slurm) -> None:
     names = slurm.login("srun", "-w", "small-0", "getent", "hosts", "small-1", "big-0")
     assert "small-1" in names
     assert "big-0" in names
+
+
+def test_status_shows_nodes_and_jobs(slurm: Slurm) -> None:
+    job = slurm.submit("-p", "small", "-N1")
+    waiting = slurm.submit("-p", "small", "--hold")
+    slurm.wait_job(job, "RUNNING")
+    command = [PROGRAM, "status", "-n", slurm.namespace, "--kubeconfig", str(slurm.cluster.kubeconfig)]
+    eventually(
+        "the nodes of that moment",
+        lambda: "1 allocated" in subprocess.run(command, check=True, capture_output=True, text=True).stdout,
+        timeout=15,
+    )
+    shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    slurm.cancel(job)
+    slurm.cancel(waiting)
+    assert "Jobs of slurm: 1 running, 1 pending" in shown
+    assert "NodeSet/small           yes" in shown
 
 
 def test_registered_size_equals_the_limits(slurm: Slurm) -> None:

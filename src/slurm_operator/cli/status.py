@@ -1,18 +1,21 @@
-"""`slurm-operator status`: a cluster at a glance: what is ready, what is waited for, nodes and queue by state."""
+"""`slurm-operator status`: a cluster at a glance: what is ready, what is waited for, nodes and jobs by state."""
 
 import argparse
 import asyncio
+import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from slurm_operator.api import KINDS as ALL_KINDS
 from slurm_operator.api import Kind, Object, names
 from slurm_operator.api.common import Status
+from slurm_operator.cli.jobs import jobs_of
 from slurm_operator.cli.types import Subparsers
 from slurm_operator.errors import UserError
 from slurm_operator.kube import Client, NotFound, load
 from slurm_operator.kube.custom import NODESETS, resource_of
 
+WIDTH = 80
 MESSAGE_WIDTH = 44
 
 
@@ -33,6 +36,8 @@ class Line:
 class Glance:
     lines: tuple[Line, ...]
     nodes: dict[str, int]
+    jobs: dict[str, str] = field(default_factory=dict)
+    """By Controller; only where somebody asked."""
 
     @property
     def ready(self) -> bool:
@@ -50,11 +55,14 @@ class Glance:
         rows = [f"{'RESOURCE':<24}{'READY':<7}WAITING FOR"]
         for line in self.lines:
             note = "" if line.ready else line.note
-            first, *rest = [note[i : i + MESSAGE_WIDTH] for i in range(0, len(note), MESSAGE_WIDTH)] or [""]
+            first, *rest = textwrap.wrap(note, MESSAGE_WIDTH, break_on_hyphens=False) or [""]
             rows.append(f"{f'{line.kind}/{line.name}':<24}{'yes' if line.ready else 'no':<7}{first}".rstrip())
             rows += [" " * 31 + part for part in rest]
         counts = ", ".join(f"{count} {state}" for state, count in self.nodes.items() if count)
-        return "\n".join([*rows, "", f"Slurm nodes: {counts or 'none'}"])
+        rows += ["", f"Slurm nodes: {counts or 'none'}"]
+        for controller, text in self.jobs.items():
+            rows += textwrap.wrap(f"Jobs of {controller}: {text}", WIDTH, subsequent_indent="  ")
+        return "\n".join(rows)
 
 
 def add_command(subparsers: Subparsers) -> None:
@@ -68,7 +76,8 @@ def add_command(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> int:
     async def look() -> Glance:
         async with Client(load(options.kubeconfig, options.context)) as client:
-            return await glance(client, options.namespace)
+            found = await glance(client, options.namespace)
+            return replace(found, jobs=await jobs_of(client, options.namespace))
 
     found = asyncio.run(look())
     if not found.lines:

@@ -164,6 +164,14 @@ class Client:
         found = (entry for entry in answer["resources"] if "/" not in entry["name"])
         return {entry["kind"]: (entry["name"], entry["namespaced"]) for entry in found}
 
+    async def passed_on(self, path: str, headers: Mapping[str, str]) -> Answer:
+        """What a pod answers to a GET that the API server passes on to it, refusals included."""
+        call = Call("get", "services", "Service", subresource="proxy")
+        try:
+            return await self._transport().request("GET", path, {}, {**headers, **await self._headers(call)}, None)
+        except TransportError as error:
+            raise Unreachable(call, error.message, error.hint) from error
+
     # Writing
 
     async def create(self, res: Resource[T], manifest: Manifest, *, dry_run: bool = False) -> T:

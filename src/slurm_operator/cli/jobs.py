@@ -1,0 +1,77 @@
+"""The jobs of a cluster by state, for somebody who reaches the Kubernetes API only: it passes questions on."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from slurm_operator.api import Controller, RestApi, names
+from slurm_operator.cluster import choose_restapi
+from slurm_operator.kube import ApiError, Client
+from slurm_operator.kube.clock import SystemClock
+from slurm_operator.kube.custom import CONTROLLERS, RESTAPIS
+from slurm_operator.kube.kinds import SECRETS
+from slurm_operator.slurm.client import SlurmClient
+from slurm_operator.slurm.errors import SlurmError, Unreachable
+
+DEADLINE = 10.0
+_SHOWN = ("RUNNING", "PENDING", "COMPLETING", "SUSPENDED")
+
+
+async def jobs_of(client: Client, namespace: str) -> dict[str, str]:
+    """One line for each Controller: how many jobs are in which state, or why nobody knows."""
+    restapis = (await client.list(RESTAPIS, namespace)).items
+    lines = {}
+    for controller in (await client.list(CONTROLLERS, namespace)).items:
+        name = controller.metadata.name
+        mine = choose_restapi(found for found in restapis if found.spec.controller_ref.name == name)
+        if mine is None:
+            lines[name] = "unknown: no RestApi refers to it"
+            continue
+        try:
+            lines[name] = await _counted(client, controller, mine)
+        except (ApiError, SlurmError) as error:
+            lines[name] = f"unknown: {error}"
+    return lines
+
+
+async def _counted(client: Client, controller: Controller, restapi: RestApi) -> str:
+    ref, namespace = controller.spec.jwt_key, controller.metadata.namespace
+    key = (await client.get(SECRETS, ref.name, namespace)).data.get(ref.key, b"") if ref is not None else b""
+    service = f"http:{names.restapi(restapi.metadata.name)}:{restapi.spec.service.port or names.PORT_SLURMRESTD}"
+    url = f"/api/v1/namespaces/{namespace}/services/{service}/proxy"
+    async with SlurmClient(url, key, SystemClock(), transport=PassedOn(client), deadline=DEADLINE) as slurm:
+        states = await slurm.job_states()
+    counts = Counter(word for job in states for word in job.state if word in _SHOWN)
+    return ", ".join(f"{counts[state]} {state.lower()}" for state in _SHOWN if counts[state]) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+
+class PassedOn:
+    """Reads of slurmrestd through the API server. A URL is a path there."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: str, headers: dict[str, str], body: bytes | None
+    ) -> AsyncIterator[_Answer]:
+        if method != "GET" or body is not None:
+            raise ValueError("only reads are passed on")
+        try:
+            answer = await self._client.passed_on(url, headers)
+        except ApiError as error:
+            raise Unreachable(url, str(error)) from error
+        yield _Answer(answer.status, answer.body)
+
+    async def close(self) -> None:
+        """The connection is the client's."""
