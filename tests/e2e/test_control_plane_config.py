@@ -148,4 +148,5 @@ def test_without_in_place_reconfigure_slurmctld_restarts_once_and_runs_the_new_o
     refer_to(restarting, "greet")
     eventually("the prolog runs", lambda: greeting(restarting, "work-0") == "one")
     restarting.apply(script("greet", "echo two > /tmp/greeting"))
-    eventually("the changed prolog runs", lambda: greeting(restarting, "work-0") == "two", timeout=90)
+    with stopwatch("a changed prolog runs, by a restart of slurmctld"):
+        eventually("the changed prolog runs", lambda: greeting(restarting, "work-0") == "two", timeout=90)
