@@ -142,6 +142,6 @@ def test_an_interrupt_of_a_cluster_of_ones_own_names_its_context() -> None:
 
 
 def test_a_machine_without_kubectl_is_offered_the_stages_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tryout.shutil, "which", lambda _: None)
+    monkeypatch.setattr("shutil.which", lambda _: None)
     words = " ".join(tryout.Commands("mine", "").next().replace("\\\n", "").split())
     assert "local kubectl --name mine exec -n slurm -it deploy/login -- bash" in words
