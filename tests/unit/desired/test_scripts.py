@@ -22,8 +22,9 @@ SHELLS = [shell for shell in ("bash", "dash") if shutil.which(shell)]
 def running(shell: str, text: str, **env: str) -> Iterator[subprocess.Popen[str]]:
     path = os.environ["PATH"]
     environment = {"PATH": f"{env.pop('BIN')}:{path}" if "BIN" in env else path, **env}
+    heard = ("env", "--default-signal=HUP")  # whoever was started with `nohup` would not hear it
     process = subprocess.Popen(
-        [shell, "-c", text], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*heard, shell, "-c", text], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         yield process
