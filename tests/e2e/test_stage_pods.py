@@ -16,9 +16,9 @@ def web_pod(name: str, node: str) -> dict[str, object]:
 
 
 def test_all_nodes_are_ready_and_offer_devices(cluster: Cluster) -> None:
-    items = cluster.kubectl.json("get", "nodes")["items"]
+    names = {item["metadata"]["name"] for item in cluster.kubectl.json("get", "nodes")["items"]}
 
-    assert [item["metadata"]["name"] for item in items] == ["node-1", "node-2", "node-3"]
+    assert names >= {"node-1", "node-2", "node-3"}, "those it started with; a test may have added one"
     assert set(cluster.stage.ready_nodes().values()) == {True}
     eventually(
         "every node offers its GPUs",
