@@ -26,7 +26,8 @@ all_unpacked() { # a node may have been started with another cache
 if [ -e "$mark" ]; then exit 0; fi
 if all_unpacked; then
     # Before the image is known, or a pod could make containerd unpack it after all.
-    known=$(containerd snapshots ls)
+    # Finished ones only: an import that was interrupted leaves others, whose names contain these.
+    known=$(containerd snapshots ls | sed -n 's/^\(sha256:[0-9a-f]*\) .*/\1/p')
     while read -r chain below folder; do
         case $known in *"$chain"*) ;; *) adopt "$chain" "$below" "$folder" ;; esac
     done <"$layers"
