@@ -41,6 +41,9 @@ def _of_type(node: Schema) -> Fits:
         case "string" if _DETAILS.isdisjoint(node):
             limit = node.get("maxLength", float("inf"))
             return lambda value: isinstance(value, str) and len(value) <= limit
+        case "string" if _DETAILS & node.keys() == {"enum"}:
+            words = frozenset(node["enum"])
+            return lambda value: isinstance(value, str) and value in words
         case _:
             return lambda value: next(schema_problems(node, value), None) is None
 
