@@ -105,14 +105,8 @@ def test_workers_follow_a_slurmctld_that_came_back_with_other_files(mounted: Pat
         text = text.replace("exec </dev/null >/dev/null 2>&1 &&", "")
 
         def follow() -> str:
-            return subprocess.run(
-                ["bash", "-c", text],
-                env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=20,
-            ).stdout
+            with running("bash", text, BIN=str(tmp_path)) as hook:
+                return hook.communicate(timeout=20)[0]
 
         assert follow() == "followed\n"
         assert not calls.exists(), "nobody holds older files than those of the first start"
