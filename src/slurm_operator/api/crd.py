@@ -1,9 +1,11 @@
 """CustomResourceDefinitions, made from the types: what the types say is what the API server enforces."""
 
 import ast
+import gc
 import inspect
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -216,15 +218,32 @@ def _field_docs(kind: type) -> dict[str, str]:
 
 
 def _documented(kind: type) -> Iterator[tuple[str, str]]:
-    module = inspect.getmodule(kind)
-    tree = ast.parse(inspect.getsource(module)) if module is not None else ast.Module([], [])
-    body = next((node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__), [])
-    for field, text in pairwise(body):
+    for field, text in pairwise(_class_bodies(kind.__module__).get(kind.__name__, ())):
         match (field, text):
             case (ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(words)))):
                 yield name, " ".join(words.split())
             case _:
                 continue
+
+
+@cache
+def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
+    source = inspect.getsource(sys.modules[module])
+    with _no_collection():
+        tree = ast.parse(source)
+    return {node.name: node.body for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """For ast.parse, which before Python 3.11.8 fails if a finalizer parses meanwhile, as one that logs a traceback does."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def _require_structural(node: Schema, path: str) -> None:

@@ -1,5 +1,7 @@
 """The definitions: fresh, small, structural, and documented to the last field."""
 
+import ast
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +11,16 @@ import yaml
 from msgspec.inspect import type_info
 
 from slurm_operator.api import KINDS, NODESET, Kind, Object
-from slurm_operator.api.crd import Schema, _of, _require_structural, definition, files, render_crds, schema
+from slurm_operator.api.crd import (
+    Schema,
+    _class_bodies,
+    _of,
+    _require_structural,
+    definition,
+    files,
+    render_crds,
+    schema,
+)
 from slurm_operator.api.meta import Defaulted, Model
 
 FOLDER = Path(__file__).parents[3] / "crds"
@@ -114,3 +125,20 @@ def test_what_no_structural_schema_can_say_is_refused(kind: Any) -> None:
 def test_what_is_not_structural_is_refused(node: Schema) -> None:
     with pytest.raises(TypeError, match="it"):
         _require_structural(node, "it")
+
+
+def test_a_collection_that_parses_does_not_disturb() -> None:
+    """As one of garbage that logs a traceback does; before Python 3.11.8 a parse within a parse fails the outer one."""
+
+    def parse(phase: str, info: dict[str, int]) -> None:
+        ast.parse(f"{phase}, {info}")
+
+    _class_bodies.cache_clear()
+    often, usual = (1, 1, 1), gc.get_threshold()
+    gc.callbacks.append(parse)
+    gc.set_threshold(*often)
+    try:
+        assert "NodeSetSpec" in _class_bodies("slurm_operator.api.nodeset")
+    finally:
+        gc.callbacks.remove(parse)
+        gc.set_threshold(*usual)
