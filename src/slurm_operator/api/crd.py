@@ -236,7 +236,7 @@ def _class_bodies(module: str) -> dict[str, list[ast.stmt]]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """For ast.parse: before Python 3.11.8 it fails if a finalizer parses meanwhile, such as one that logs a traceback."""
+    """For ast.parse: before Python 3.11.8 it fails if a finalizer, such as one that logs a traceback, parses too."""
     collected = gc.isenabled()
     gc.disable()
     try:
