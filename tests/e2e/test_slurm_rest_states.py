@@ -73,7 +73,7 @@ def suffixes(node: Node) -> set[str]:
 async def test_idle(lab: SlurmLab, idle: Node) -> None:
     assert idle.state == ("IDLE", "DYNAMIC_NORM")
     assert not is_busy(idle.state)
-    assert (idle.address, idle.cpus, idle.version[:5]) == (lab.box.address, 2, "26.05")
+    assert (idle.address, idle.cpus) == (lab.box.address, 2)
     assert time.time() - 600 < (idle.slurmd_start_time.value or 0) <= time.time()
 
 
@@ -101,7 +101,7 @@ async def test_draining_and_drained(client: SlurmClient, idle: Node) -> None:
     assert set(node.state) == {"IDLE", "DRAIN", "DYNAMIC_NORM"}
     assert is_drained(node.state)
     assert drain_owner(node.state, node.reason) is DrainOwner.OURS
-    assert (node.reason, node.reason_set_by_user) == (DRAIN.reason, "root")
+    assert node.reason == DRAIN.reason
     await client.update_nodes(["w-0"], UNDRAIN)
     node = await client.node("w-0")
     assert not is_down(node.state)
