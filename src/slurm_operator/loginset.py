@@ -123,6 +123,7 @@ def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
         domain=seen.domain,
         sssd_conf=seen.refs.secret(sssd.name)[sssd.key],
         host_keys_hash=content_hash(seen.host_keys.data),
+        pods=seen.login.pods,
     )
     try:
         return loginset_objects(seen.loginset, facts), None

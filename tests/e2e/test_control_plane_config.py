@@ -149,4 +149,6 @@ def test_without_in_place_reconfigure_slurmctld_restarts_once_and_runs_the_new_o
     eventually("the prolog runs", lambda: greeting(restarting, "work-0") == "one")
     restarting.apply(script("greet", "echo two > /tmp/greeting"))
     with stopwatch("a changed prolog runs, by a restart of slurmctld"):
-        eventually("the changed prolog runs", lambda: greeting(restarting, "work-0") == "two", timeout=90)
+        eventually("the changed prolog runs", lambda: greeting(restarting, "work-0") == "two", timeout=SOON)
+    restarting.apply(script("greet", "echo three > /tmp/greeting"))
+    assert restarting.login("srun", "-w", "work-0", "hostname") == "work-0", "started while slurmctld restarts"

@@ -116,3 +116,15 @@ def test_an_important_job_preempts_another(slurm: Slurm) -> None:
         assert found["restart_cnt"] == 1
         slurm.cancel(low)
         eventually("nothing is queued", lambda: slurm.login("squeue", "-h", "-p", "low,high") == "")
+
+
+def test_slurmctld_reaches_an_srun_on_the_login_pod(slurm: Slurm) -> None:
+    """By the bare name of the pod: as long as it would not resolve, slurmctld would answer nobody."""
+    log = "/tmp/reached.log"
+    slurm.login("sh", "-c", f"setsid srun --job-name=reached -t 5 sleep 300 </dev/null >{log} 2>&1 &")
+    running = ("squeue", "-h", "-n", "reached", "-t", "R", "-o", "%A")
+    eventually("it runs", lambda: slurm.login(*running) != "")
+    job = slurm.login(*running)
+    slurm.login("scontrol", "notify", job, "lunch")
+    eventually("srun says so", lambda: "lunch" in slurm.login("cat", log), timeout=10)
+    slurm.cancel(job)

@@ -39,12 +39,14 @@ async def test_the_example_comes_up(here: World) -> None:
         "Service": {
             "slurm-controller",
             "slurm-controller-internal",
+            "slurm-logins-slurm",
             "slurm-accounting",
             "slurm-restapi",
             "login",
             "slurm-mariadb",
             "slurm-workers-slurm",
         },
+        "EndpointSlice": {"login-logins-ipv4"},
         "ConfigMap": {"slurm-config", "slurm-files", "login-ssh-config"},
         "Secret": {
             "slurm-keys",

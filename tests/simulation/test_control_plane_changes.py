@@ -62,7 +62,7 @@ async def test_what_is_missing_is_told_and_heals_when_it_comes(here: World) -> N
         await until(lambda: here.all_ready(HERE))
         for reason in ("SecretNotFound", "AccountingNotFound", "ConfigMapNotFound", "Ready"):
             await until(partial(told_once, here, "Controller", reason))
-        assert here.events(HERE).count(("Controller", names.EVENT_CREATE_SUCCEEDED)) == 4
+        assert here.events(HERE).count(("Controller", names.EVENT_CREATE_SUCCEEDED)) == 5
 
 
 async def test_a_controller_that_comes_late(here: World) -> None:

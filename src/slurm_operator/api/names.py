@@ -13,6 +13,10 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 LABEL_APP: Final = "app.kubernetes.io/name"
 """The daemon a pod runs: one of the APP_* values."""
+LABEL_SERVICE: Final = "kubernetes.io/service-name"
+"""On an EndpointSlice: whose endpoints these are."""
+LABEL_SLICE_MANAGER: Final = "endpointslice.kubernetes.io/managed-by"
+"""On an EndpointSlice: who writes it, so that nobody else does."""
 LABEL_INSTANCE: Final = "app.kubernetes.io/instance"
 """Name of the custom resource that a child belongs to."""
 LABEL_COMPONENT: Final = "app.kubernetes.io/component"
@@ -305,6 +309,16 @@ def revision(nodeset: str, digest: str) -> str:
 def workers_service(controller_name: str) -> str:
     """Headless Service that all workers of a cluster share."""
     return f"slurm-workers-{controller_name}"
+
+
+def logins_service(controller_name: str) -> str:
+    """Headless Service that gives the login pods of a cluster the names that srun tells slurmctld."""
+    return f"slurm-logins-{controller_name}"
+
+
+def logins_slice(loginset: str, family: str) -> str:
+    """EndpointSlice with the login pods of one LoginSet."""
+    return f"{loginset}-logins-{family.lower()}"
 
 
 def workers_budget(controller_name: str) -> str:

@@ -49,6 +49,7 @@ def cluster_rules() -> list[Manifest]:
         _rule("", ["services", "configmaps", "secrets"], KEEP),
         _rule("", ["persistentvolumeclaims"], ["get", "create", "patch"]),
         _rule("apps", ["statefulsets", "deployments", "controllerrevisions"], KEEP),
+        _rule("discovery.k8s.io", ["endpointslices"], KEEP),
         _rule("policy", ["poddisruptionbudgets"], KEEP),
         _rule("monitoring.coreos.com", ["servicemonitors"], KEEP),
         _rule("events.k8s.io", ["events"], ["create", "patch"]),

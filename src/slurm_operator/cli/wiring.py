@@ -156,7 +156,10 @@ class Operator:
 
     def _add_control_plane(self) -> Queue:
         caches, clock, refs, hands = self._caches, self._clock, self._references, _Hands(self._kube)
-        see = controller_observe.Observer(caches, refs, clock, monitors=self._settings.monitors, shared=self._refused)
+        settings = self._settings
+        see = controller_observe.Observer(
+            caches, refs, clock, domain=settings.domain, monitors=settings.monitors, shared=self._refused
+        )
         controllers = self._kind(
             "controller", CONTROLLERS, names.APP_SLURMCTLD, Reconciler(see, controller_decide.decide, hands)
         )
@@ -176,7 +179,7 @@ class Operator:
         feed(restapis, caches.store(CONTROLLERS), self._members(RESTAPIS), when=intent_changed)
         feed(restapis, caches.store(CONFIG_MAPS), self._readers_of_config)
 
-        see_loginset = loginset.Observer(caches, refs, clock, self._settings.domain)
+        see_loginset = loginset.Observer(caches, refs, clock, settings.domain)
         loginsets = self._kind("loginset", LOGINSETS, names.APP_LOGIN, Reconciler(see_loginset, loginset.decide, hands))
         feed(loginsets, caches.store(CONTROLLERS), self._members(LOGINSETS), when=intent_changed)
         feed(loginsets, caches.store(SECRETS), self._logins_with_keys)

@@ -48,6 +48,7 @@ class Observer:
         references: References,
         clock: Clock,
         *,
+        domain: str,
         monitors: bool,
         shared: Mapping[Key, Refusals],
     ) -> None:
@@ -56,6 +57,7 @@ class Observer:
         self._caches = caches
         self._references = references
         self._clock = clock
+        self._domain = domain
         self._monitors = monitors
 
     def __call__(self, key: Key, refusals: Refusals) -> Seen | None:
@@ -107,6 +109,7 @@ class Observer:
             config_maps={name: found.data for name, found in refs.config_maps.items() if found is not None},
             slurm_key_hash=progress_of(ring).settled if ring is not None else "",
             jwt_key_hash=content_hash(refs.entry(spec.jwt_key)),
+            domain=self._domain,
             max_node_count=int(running[1]) if running else 0,
             claim_templates=templates_in_force(controller, live),
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from slurm_operator.api import Accounting, Controller, NodeSet, names
 from slurm_operator.api.common import LocalObjectReference
 from slurm_operator.desired import endpoints
-from slurm_operator.desired.dns import short_name
+from slurm_operator.desired.dns import DEFAULT_DOMAIN, short_name
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.writer import (
     Host,
@@ -34,6 +34,7 @@ class ControllerFacts:
     config_maps: Mapping[str, Files] = field(default_factory=dict)  # data of the referenced ConfigMaps, by name
     slurm_key_hash: str = ""
     jwt_key_hash: str = ""
+    domain: str = DEFAULT_DOMAIN
     max_node_count: int = 0  # what slurmctld runs with, so that it never shrinks
     claim_templates: tuple[Manifest, ...] | None = None  # in force, if not as asked: Kubernetes cannot change them
 

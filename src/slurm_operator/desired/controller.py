@@ -14,8 +14,9 @@ from slurm_operator.api.controller import MetricEndpoint
 from slurm_operator.api.meta import without_nulls
 from slurm_operator.desired import metadata, pod
 from slurm_operator.desired.config import ControllerFacts, configuration, generated_files, referenced
+from slurm_operator.desired.dns import full_name
 from slurm_operator.desired.scripts import script
-from slurm_operator.desired.service import headless_service, member_service, port, service
+from slurm_operator.desired.service import LOGIN_PORT, headless_service, member_service, port, service
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.writer import STATE_DIR
 
@@ -29,6 +30,7 @@ def controller_objects(controller: Controller, facts: ControllerFacts) -> list[M
         return [config_map(controller, facts)]
     return [
         internal_service(controller),
+        logins_service(controller),
         client_service(controller),
         *member_services(controller),
         config_map(controller, facts),
@@ -49,6 +51,12 @@ def internal_service(controller: Controller) -> Manifest:
     meta = metadata.child(controller, names.controller_internal(controller.metadata.name), labels(controller))
     daemon = port("slurmctld", names.PORT_SLURMCTLD, "slurmctld")
     return headless_service(meta, selector(controller), daemon)
+
+
+def logins_service(controller: Controller) -> Manifest:
+    """Names the login pods: a Deployment gives its pods none. The LoginSets keep the list of who is there."""
+    name = names.logins_service(controller.metadata.name)
+    return headless_service(metadata.child(controller, name, labels(controller)), {}, LOGIN_PORT)
 
 
 def member_services(controller: Controller) -> list[Manifest]:
@@ -136,6 +144,7 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
     ours: Manifest = {
         "automountServiceAccountToken": False,
         "securityContext": pod.SLURM_POD_CONTEXT,
+        "dnsConfig": {"searches": _names_of_clients(controller, facts.domain)},
         "initContainers": [*sidecars, pod.log_sidecar("slurmctld", spec.logfile)],
         "containers": [_slurmctld(controller)],
         "volumes": _volumes(controller),
@@ -144,6 +153,12 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
         apart = pod.hostname_anti_affinity({"matchLabels": selector(controller)})
         ours["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     return {"metadata": meta, "spec": pod.finished(ours, spec.template.spec)}
+
+
+def _names_of_clients(controller: Controller, domain: str) -> list[str]:
+    """slurmctld calls back an srun by the bare name of its pod, and all of Slurm waits while that does not resolve."""
+    services = (names.workers_service(controller.metadata.name), names.logins_service(controller.metadata.name))
+    return [full_name(service, controller.metadata.namespace, domain) for service in services]
 
 
 def _slurmctld(controller: Controller) -> Manifest:

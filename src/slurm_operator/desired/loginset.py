@@ -1,7 +1,7 @@
 """What a LoginSet wants to exist: login pods with sackd, sshd and sssd, their host keys and their Service."""
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -10,7 +10,8 @@ from slurm_operator.api import Controller, LoginSet, names
 from slurm_operator.desired import endpoints, metadata, pod
 from slurm_operator.desired.dns import DEFAULT_DOMAIN, full_name
 from slurm_operator.desired.scripts import script
-from slurm_operator.desired.service import port, service
+from slurm_operator.desired.service import LOGIN_PORT, port, service
+from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.ssh import authorized_keys, login_sshd_config
 from slurm_operator.slurm.conf.writer import CONF_DIR
@@ -26,11 +27,12 @@ class LoginSetFacts:
     domain: str = DEFAULT_DOMAIN
     sssd_conf: bytes = b""
     host_keys_hash: str = ""
+    pods: tuple[Pod, ...] = ()
 
 
 def loginset_objects(loginset: LoginSet, facts: LoginSetFacts) -> list[Manifest]:
     """Everything but the host keys, which are made once and then kept."""
-    return [_ssh_config(loginset), _service(loginset), _deployment(loginset, facts)]
+    return [_ssh_config(loginset), _service(loginset), _deployment(loginset, facts), *_named_pods(loginset, facts)]
 
 
 def host_keys_secret(loginset: LoginSet, keys: Mapping[str, bytes]) -> Manifest:
@@ -64,6 +66,34 @@ def _service(loginset: LoginSet) -> Manifest:
     meta = metadata.child(loginset, loginset.metadata.name, _labels(loginset), wish.metadata)
     daemon = port("login", wish.port or names.PORT_SSH, "login", wish.node_port)
     return service(meta, wish, _selector(loginset), daemon)
+
+
+def _named_pods(loginset: LoginSet, facts: LoginSetFacts) -> Iterator[Manifest]:
+    """Who is where, for slurmctld: the DNS knows the pods of a Deployment by this alone."""
+    service = names.logins_service(facts.controller.metadata.name)
+    marks = {**_labels(loginset), names.LABEL_SERVICE: service, names.LABEL_SLICE_MANAGER: "slurm-operator"}
+    here = [login for login in facts.pods if login.status.pod_ip and login.status.phase not in ("Succeeded", "Failed")]
+    for family in () if facts.controller.spec.external else ("IPv4", "IPv6"):
+        found = {_host(login): login.status.pod_ip for login in here if _family(login.status.pod_ip) == family}
+        if found:
+            name = names.logins_slice(loginset.metadata.name, family)
+            yield {
+                "apiVersion": "discovery.k8s.io/v1",
+                "kind": "EndpointSlice",
+                "metadata": metadata.child(loginset, name, marks),
+                "addressType": family,
+                "endpoints": [{"addresses": [ip], "hostname": host} for host, ip in sorted(found.items())],
+                "ports": [{"name": LOGIN_PORT["name"], "port": _ssh_port(loginset)}],
+            }
+
+
+def _host(login: Pod) -> str:
+    """What `hostname` says in the pod, as the kubelet makes it."""
+    return login.spec.hostname or login.metadata.name[:63].rstrip("-.")
+
+
+def _family(address: str) -> str:
+    return "IPv6" if ":" in address else "IPv4"
 
 
 def _deployment(loginset: LoginSet, facts: LoginSetFacts) -> Manifest:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from slurm_operator.api import names
 from slurm_operator.api.common import ServiceSpec
 from slurm_operator.api.meta import without_nulls
 from slurm_operator.kube.resource import Manifest
@@ -23,9 +24,14 @@ def service(metadata: Manifest, wish: ServiceSpec, selector: Mapping[str, str], 
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
+LOGIN_PORT = port("login", names.PORT_SSH, "login")
+
+
 def headless_service(metadata: Manifest, selector: Mapping[str, str], *ports: Manifest) -> Manifest:
     """A Service that only gives pods their names, ready or not."""
-    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": dict(selector), "ports": list(ports)}
+    spec: dict[str, Any] = {"clusterIP": "None", "publishNotReadyAddresses": True, "ports": list(ports)}
+    if selector:
+        spec["selector"] = dict(selector)
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 

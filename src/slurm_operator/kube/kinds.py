@@ -142,6 +142,10 @@ class Service(Model):
     status: ServiceStatus = ServiceStatus()
 
 
+class EndpointSlice(Model):
+    metadata: ChildMeta = ChildMeta()
+
+
 class ConfigMap(Model):
     metadata: ChildMeta = ChildMeta()
     data: dict[str, str] = field(default_factory=dict)
@@ -313,6 +317,7 @@ PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "PersistentVolumeClaim", "persiste
 STATEFUL_SETS = Resource("apps", "v1", "StatefulSet", "statefulsets", StatefulSet)
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", Deployment)
 CONTROLLER_REVISIONS = Resource("apps", "v1", "ControllerRevision", "controllerrevisions", ControllerRevision)
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", EndpointSlice)
 POD_DISRUPTION_BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", PodDisruptionBudget)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", Lease)
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events", Event)

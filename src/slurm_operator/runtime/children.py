@@ -13,6 +13,7 @@ from slurm_operator.kube.indexes import BY_OWNER
 from slurm_operator.kube.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     POD_DISRUPTION_BUDGETS,
     SECRETS,
     SERVICES,
@@ -29,6 +30,7 @@ SERVICE_MONITORS = Resource("monitoring.coreos.com", "v1", "ServiceMonitor", "se
 
 CHILD_KINDS: tuple[Resource[Any], ...] = (
     SERVICES,
+    ENDPOINT_SLICES,
     CONFIG_MAPS,
     SECRETS,
     STATEFUL_SETS,

@@ -72,6 +72,7 @@ BUILT_IN = (
     Kind("apps", "v1", "ControllerRevision", "controllerrevisions"),
     Kind("batch", "v1", "Job", "jobs", has_status=True, counts_generations=True),
     Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", has_status=True, counts_generations=True),
+    Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices"),
     Kind("coordination.k8s.io", "v1", "Lease", "leases"),
     Kind("events.k8s.io", "v1", "Event", "events"),
     Kind("rbac.authorization.k8s.io", "v1", "Role", "roles"),

@@ -52,6 +52,7 @@ EXTERNAL = "external: true\nexternalConfig: {host: ctl.example.com, port: 7817}\
 MONITORED = "metrics: {enabled: true, serviceMonitor: {enabled: true}}\n"
 CHILDREN = {
     "Service/slurm-controller-internal",
+    "Service/slurm-logins-slurm",
     "Service/slurm-controller",
     "ConfigMap/slurm-config",
     "StatefulSet/slurm-controller",
@@ -75,10 +76,10 @@ def seen(
 
 
 def test_everything_is_made_and_told() -> None:
-    """scenario 171: two Services, a ConfigMap and a StatefulSet; it is on its way, and an event tells of each."""
+    """scenario 171: its Services, a ConfigMap and a StatefulSet; it is on its way, and an event tells of each."""
     plan = decide(seen())
     assert set(applied(plan)) == CHILDREN
-    assert events(plan) == [names.EVENT_CREATE_SUCCEEDED] * 4
+    assert events(plan) == [names.EVENT_CREATE_SUCCEEDED] * len(CHILDREN)
     assert verdict(plan, "Ready") == ("False", "NotReady", "waiting for slurmctld to be created")
     assert verdict(plan, "Progressing")[0] == "True"
     assert degraded(plan) == ""
@@ -183,7 +184,7 @@ def test_a_configuration_that_would_end_slurmctld_is_kept_away_from_it() -> None
     plan = decide(seen(controller, live(), pod(), config=running))
     assert degraded(plan) == "ConfigurationRejected"
     assert "stays in force" in verdict(plan, "Degraded")[2]
-    assert set(applied(plan)) == {"Service/slurm-controller-internal", "Service/slurm-controller"}
+    assert set(applied(plan)) == {child for child in CHILDREN if child.startswith("Service/")}
     fresh = decide(seen(controller))
     assert "nothing was started" in verdict(fresh, "Degraded")[2]
 

@@ -6,6 +6,8 @@ import msgspec
 import yaml
 
 from slurm_operator.api import Accounting, Controller, LoginSet, NodeSet, Object, RestApi, Token
+from slurm_operator.kube.kinds import Pod, PodStatus
+from slurm_operator.kube.model import ObjectMeta
 
 T = TypeVar("T", bound=Object)
 
@@ -106,6 +108,10 @@ def restapi(extra: str = "") -> RestApi:
 
 def loginset(extra: str = "") -> LoginSet:
     return make(LoginSet, "slurm-login-slinky", LOGINSET + extra)
+
+
+def login_pod(name: str, address: str, phase: str = "Running") -> Pod:
+    return Pod(metadata=ObjectMeta(name=name, namespace="slurm"), status=PodStatus(phase=phase, pod_ip=address))
 
 
 def nodeset(extra: str = "", name: str = "slurm-worker-slinky") -> NodeSet:

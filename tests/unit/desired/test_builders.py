@@ -18,7 +18,7 @@ from slurm_operator.slurm.conf.lint import errors, lint
 from slurm_operator.slurm.conf.parser import parse
 from slurm_operator.slurm.conf.writer import NodeGroup
 from tests.unit.desired import examples
-from tests.unit.desired.examples import make
+from tests.unit.desired.examples import login_pod, make
 
 HA = "ha: {enabled: true, backups: 2}\npersistence: {enabled: true, existingClaim: shared}\n"
 EXTERNAL = "external: true\nexternalConfig: {host: dbd.example.com, port: 7819}\n"
@@ -51,6 +51,7 @@ class TestController:
         found = [(o["kind"], o["metadata"]["name"]) for o in built(examples.controller())]
         assert found == [
             ("Service", "slurm-controller-internal"),
+            ("Service", "slurm-logins-slurm"),
             ("Service", "slurm-controller"),
             ("ConfigMap", "slurm-config"),
             ("StatefulSet", "slurm-controller"),
@@ -347,6 +348,35 @@ class TestLoginSet:
     def test_worker_names_resolve_bare(self) -> None:
         spec = workload(self.objects(domain="example.org"))["template"]["spec"]
         assert spec["dnsConfig"]["searches"] == ["slurm-workers-slurm.slurm.svc.example.org"]
+
+    def test_slurmctld_finds_those_who_wait_for_it_by_their_bare_names(self) -> None:
+        long = f"{'login-' * 10}zz"
+        pods = (
+            login_pod("login-b", "10.0.0.2"),
+            login_pod(f"{long}-abc", "10.0.0.1"),
+            login_pod("not-yet", ""),
+            login_pod("over", "10.0.0.4", "Failed"),
+            login_pod("login-e", "fd00::1"),
+        )
+        four, six = (o for o in self.objects(pods=pods) if o["kind"] == "EndpointSlice")
+        assert (four["addressType"], six["addressType"]) == ("IPv4", "IPv6")
+        assert four["endpoints"] == [
+            {"addresses": ["10.0.0.2"], "hostname": "login-b"},
+            {"addresses": ["10.0.0.1"], "hostname": long},
+        ]
+        assert six["endpoints"] == [{"addresses": ["fd00::1"], "hostname": "login-e"}]
+        service = next(o for o in built(examples.controller()) if o["metadata"]["name"] == "slurm-logins-slurm")
+        assert four["metadata"]["labels"]["kubernetes.io/service-name"] == service["metadata"]["name"]
+        assert "selector" not in service["spec"]
+        spec = workload(built(examples.controller(), domain="example.org"))["template"]["spec"]
+        assert spec["dnsConfig"]["searches"] == [
+            "slurm-workers-slurm.slurm.svc.example.org",
+            "slurm-logins-slurm.slurm.svc.example.org",
+        ]
+
+    def test_a_slurmctld_elsewhere_is_not_told_our_names(self) -> None:
+        facts = LoginSetFacts(controller=examples.controller(EXTERNAL), pods=(login_pod("login-b", "10.0.0.2"),))
+        assert not [o for o in loginset_objects(examples.loginset(), facts) if o["kind"] == "EndpointSlice"]
 
     def test_what_only_a_new_pod_can_read_makes_new_pods(self) -> None:
         """scenario 183"""

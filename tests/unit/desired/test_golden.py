@@ -25,6 +25,7 @@ from slurm_operator.desired.worker import (
 from slurm_operator.desired.workers import workers_objects
 from slurm_operator.kube.resource import Manifest
 from tests.unit.desired import examples
+from tests.unit.desired.examples import login_pod
 
 GOLDEN = Path(__file__).parent / "golden"
 HA = """
@@ -79,7 +80,12 @@ def restapi_case() -> list[Manifest]:
 
 def loginset_case() -> list[Manifest]:
     loginset = examples.loginset()
-    facts = LoginSetFacts(controller=examples.controller(), sssd_conf=b"[sssd]", host_keys_hash="ddd")
+    facts = LoginSetFacts(
+        controller=examples.controller(),
+        sssd_conf=b"[sssd]",
+        host_keys_hash="ddd",
+        pods=(login_pod("login-x", "10.0.0.2"),),
+    )
     return [host_keys_secret(loginset, {"ssh_host_rsa_key": b"private"}), *loginset_objects(loginset, facts)]
 
 

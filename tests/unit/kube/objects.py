@@ -266,6 +266,11 @@ WHOLE: dict[str, Json] = {
         "revision": 7,
         "data": {"spec": {"template": {"spec": {"hostname": "gpu-"}}}},
     },
+    "EndpointSlice": {
+        "metadata": metadata("login-logins-ipv4"),
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.2"], "hostname": "login-x"}],
+    },
     "PodDisruptionBudget": {
         "metadata": metadata("slurm-workers-pdb-slurm"),
         "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"a": "b"}}},
