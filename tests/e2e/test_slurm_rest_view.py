@@ -45,6 +45,11 @@ class Watch:
         assert isinstance(self.view.state, Known)
         return self.view.state
 
+    async def until_a_restart_can_be_told(self) -> Known:
+        """Slurm tells starts apart by the second, and the last test may have ended with one."""
+        await self.until(lambda state: isinstance(state, Known) and time.time() >= state.boot + 1, 20)
+        return known(self.view.state)
+
     async def until_unknown(self, within: float) -> Unknown:
         await self.until(lambda state: isinstance(state, Unknown), within)
         assert isinstance(self.view.state, Unknown)
@@ -168,10 +173,7 @@ async def test_the_key_is_rotated(watch: Watch) -> None:
 
 
 async def test_slurmctld_restarted_with_its_state(watch: Watch) -> None:
-    await watch.until(
-        lambda state: isinstance(state, Known) and time.time() >= state.boot + 1, 20
-    )  # Slurm tells starts apart by the second
-    before = known(watch.view.state)
+    before = await watch.until_a_restart_can_be_told()
     await watch.red.slurmctld.restart()
     await watch.red.ready()
     await watch.until(lambda state: isinstance(state, Known) and state.epoch > before.epoch, 20)
@@ -181,6 +183,7 @@ async def test_slurmctld_restarted_with_its_state(watch: Watch) -> None:
 
 
 async def test_slurmctld_restarted_without_its_state(watch: Watch) -> None:
+    await watch.until_a_restart_can_be_told()
     await watch.red.wipe_state()
     state = await watch.until_unknown(15)
     await watch.until(lambda state: isinstance(state, Unknown) and "no record of 20" in state.why, 15)
