@@ -66,6 +66,20 @@ async def test_the_example_comes_up(here: World) -> None:
     assert ("Controller", names.EVENT_CREATE_SUCCEEDED) in told
 
 
+async def test_what_kubernetes_writes_about_our_services_wakes_nobody(here: World) -> None:
+    """Its EndpointSlices inherit the labels of a Service, and change with every worker that does."""
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        await running.quiet()
+        before = running.passes()
+        labels = here.get("Service", "slurm-workers-slurm", HERE)["metadata"]["labels"]
+        manager = {names.LABEL_SLICE_MANAGER: "endpointslice-controller.k8s.io"}
+        meta = {"name": "slurm-workers-slurm-x", "labels": {**labels, **manager}}
+        here.create({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta}, HERE)
+        await running.quiet()
+        assert running.passes() == before
+
+
 async def test_nothing_is_written_at_rest_nor_after_a_restart(here: World) -> None:
     """scenario 9: a second look at every object, and the first of a new operator, send no write."""
     async with here.operator() as running:

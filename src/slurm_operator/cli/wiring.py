@@ -17,6 +17,7 @@ from slurm_operator.kube.events import Recorder
 from slurm_operator.kube.kinds import (
     CONFIG_MAPS,
     CONTROLLER_REVISIONS,
+    ENDPOINT_SLICES,
     NODES,
     PODS,
     SECRETS,
@@ -54,6 +55,8 @@ APPS = (
 )
 OURS = f"{names.LABEL_APP} in ({','.join(APPS)})"
 """What we make carries one of these labels, so that the API server sends us nothing else."""
+OUR_SLICES = f"{names.LABEL_SLICE_MANAGER}={names.SLICE_MANAGER}"
+"""Kubernetes' own slices inherit the labels of our Services, and are sent anew with every worker that changes."""
 BIG, BIG_REST = 500, 0.5
 """A NodeSet of so many workers is looked at twice a second at most, however many of them change."""
 PATIENCE = 30.0
@@ -112,7 +115,8 @@ class Operator:
         caches.follow(LOGINSETS, indexers={indexes.BY_CONTROLLER: indexes.controller})
         caches.follow(RESTAPIS, indexers={indexes.BY_CONTROLLER: indexes.controller})
         for child in (*self._children, CONTROLLER_REVISIONS):
-            caches.follow(child, labels=OURS, indexers={indexes.BY_OWNER: indexes.owner})
+            labels = OUR_SLICES if child is ENDPOINT_SLICES else OURS
+            caches.follow(child, labels=labels, indexers={indexes.BY_OWNER: indexes.owner})
 
     @property
     def _children(self) -> tuple[Resource[Any], ...]:

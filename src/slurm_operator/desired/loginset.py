@@ -71,7 +71,7 @@ def _service(loginset: LoginSet) -> Manifest:
 def _named_pods(loginset: LoginSet, facts: LoginSetFacts) -> Iterator[Manifest]:
     """Who is where, for slurmctld: the DNS knows the pods of a Deployment by this alone."""
     service = names.logins_service(facts.controller.metadata.name)
-    marks = {**_labels(loginset), names.LABEL_SERVICE: service, names.LABEL_SLICE_MANAGER: "slurm-operator"}
+    marks = {**_labels(loginset), names.LABEL_SERVICE: service, names.LABEL_SLICE_MANAGER: names.SLICE_MANAGER}
     here = [login for login in facts.pods if login.status.pod_ip and login.status.phase not in ("Succeeded", "Failed")]
     for family in () if facts.controller.spec.external else ("IPv4", "IPv6"):
         found = {_host(login): login.status.pod_ip for login in here if _family(login.status.pod_ip) == family}
