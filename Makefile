@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help up down test test-fast test-kube test-e2e check format bench lock clean
+.PHONY: help up down test test-fast test-kube test-e2e test-long check format bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -50,6 +50,18 @@ test-e2e: $(VENV)/ready ## the ring on the real stage
 
 test: FUZZ_CASES = 5000
 test: check test-fast test-kube test-e2e ## every ring; what CI runs
+
+# `make test-long NAME` is short for `make test-long NAME=NAME`: the second goal is a part of the tests' names.
+ifeq ($(firstword $(MAKECMDGOALS)),test-long)
+ifneq ($(word 2,$(MAKECMDGOALS)),)
+NAME ?= $(word 2,$(MAKECMDGOALS))
+.PHONY: $(word 2,$(MAKECMDGOALS))
+$(word 2,$(MAKECMDGOALS)): ; @:
+endif
+endif
+
+test-long: $(VENV)/ready ## tests too long for CI, resumed where a run stopped (NAME=..., FRESH=1)
+	@$(PYTEST) tests --long -q -o console_output_style=classic $(if $(FRESH),--fresh) $(if $(NAME),-k '$(NAME)')
 
 bench: $(VENV)/ready ## the performance table
 	@$(BIN)/python -m bench

@@ -7,6 +7,8 @@ a ring that quietly shrinks proves nothing.
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ("tests.long",)
+
 ALLOWED = "this machine cannot"
 
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow])
