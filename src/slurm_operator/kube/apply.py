@@ -84,6 +84,10 @@ class Applier:
             return Outcome(wrote=False)
         return await self._repair(res, wanted, store, meta, drift)
 
+    def made(self, manifest: Manifest, meta: ChildMeta) -> bool:
+        """Whether this operator made the object that exists under the name of the manifest."""
+        return ours(manifest, meta, self._manager)
+
     async def _repair(
         self, res: Resource[C], wanted: Manifest, store: Store[C], meta: ChildMeta, drift: tuple[str, ...]
     ) -> Outcome:

@@ -32,11 +32,15 @@ Observer = Callable[[str, str, float], None]
 """Called once per HTTP request with method, status code ("<error>" if none came) and seconds."""
 
 JsonPatch = list[Manifest]
+PatchKind = Literal["merge", "strategic", "json"]
+"""A strategic merge changes single elements of lists; the server knows it for its own kinds alone."""
 _PATCH_TYPES = {
     "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
+_ESCAPES = tuple((character, f"\\u{ord(character):04x}") for character in "&<>\u2028\u2029")
 PAGE = 500
 LIST_ATTEMPTS = 3
 R = TypeVar("R")
@@ -215,7 +219,7 @@ class Client:
         patch: Manifest | JsonPatch,
         namespace: str | None = None,
         *,
-        kind: Literal["merge", "json"] = "merge",
+        kind: PatchKind = "merge",
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
@@ -227,7 +231,7 @@ class Client:
             params=_dry(dry_run),
             body=patch,
             content_type=_PATCH_TYPES[kind],
-            idempotent=kind == "merge",
+            idempotent=kind != "json",
         )
 
     async def delete(
@@ -361,8 +365,15 @@ class Client:
 
 
 def _encode(body: Any) -> bytes:
-    """The standard encoder knows plain values only, so a projection in a manifest is a TypeError, never a write."""
-    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    """The standard encoder knows plain values only, so a projection in a manifest is a TypeError, never a write.
+
+    Characters are escaped as the API server escapes them, because it keeps some values as they were sent, such as the
+    data of a ControllerRevision, and takes a patch of another field for a change of these if it writes them otherwise.
+    """
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for character, escaped in _ESCAPES:
+        text = text.replace(character, escaped)
+    return text.encode()
 
 
 def _plain(call: Call, body: bytes) -> Manifest:

@@ -5,6 +5,7 @@ from typing import Any
 from msgspec import field
 from msgspec.structs import force_setattr
 
+from slurm_operator.api import names
 from slurm_operator.kube.model import (
     ChildMeta,
     Condition,
@@ -29,8 +30,16 @@ class Terminated(Model):
     message: str = ""
 
 
+class Running(Model):
+    started_at: str = ""
+
+
+RUNNING = Running()
+
+
 class ContainerState(Model):
     waiting: Waiting | None = None
+    running: Running | None = None
     terminated: Terminated | None = None
 
 
@@ -45,9 +54,11 @@ class ContainerStatus(Model):
 class PodSpec(Model):
     node_name: str = ""
     hostname: str = ""
+    host_network: bool = False
+    subdomain: str = ""
 
     def __post_init__(self) -> None:
-        intern_fields(self, "node_name", "hostname")
+        intern_fields(self, "node_name", "hostname", "subdomain")
 
 
 class PodStatus(Model):
@@ -59,9 +70,16 @@ class PodStatus(Model):
     conditions: tuple[Condition, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
+    slurmd_started_at: str = ""
+    """Start time of the container `slurmd` while it runs. The statuses themselves drop it, so that pods share them."""
 
     def __post_init__(self) -> None:
         intern_fields(self, "phase", "reason", "message", "start_time")
+        for container in self.container_statuses:
+            if container.state.running is not None and container.state.running.started_at:
+                if container.name == names.APP_SLURMD:
+                    force_setattr(self, "slurmd_started_at", container.state.running.started_at)
+                force_setattr(container.state, "running", RUNNING)
         force_setattr(self, "conditions", shared_conditions(self.conditions))
         force_setattr(self, "init_container_statuses", shared_each(self.init_container_statuses))
         force_setattr(self, "container_statuses", shared_each(self.container_statuses))

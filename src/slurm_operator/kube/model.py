@@ -1,4 +1,4 @@
-"""Values that only the machinery reads: who manages which field of an object, objects as metadata alone.
+"""Values that only the machinery reads: managers of fields, objects as metadata alone, conditions of other programs.
 
 The base of every projection and the metadata of all objects live in `api.meta`, as users' kinds need them too.
 """
@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
-from slurm_operator.api.common import Condition
 from slurm_operator.api.meta import Model, ObjectMeta, OwnerReference, intern_fields, shared, shared_each
 
 __all__ = [
@@ -51,10 +50,28 @@ class Partial(Model):
     metadata: ChildMeta = ChildMeta()
 
 
+class Condition(Model):
+    """A condition of a Kubernetes object, which any program may set.
+
+    The API server accepts any text as the status of a condition of a Pod or a Node. The conditions of this project's
+    own kinds have a stricter type, `api.common.Condition`, because their CRDs are made from it.
+    """
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+    @property
+    def is_true(self) -> bool:
+        return self.status == "True"
+
+
 def shared_conditions(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
     """Conditions rarely agree in their times, but always in their words."""
     for condition in conditions:
-        intern_fields(condition, "type", "reason", "message", "last_transition_time")
+        intern_fields(condition, "type", "status", "reason", "message", "last_transition_time")
     return shared_each(conditions)
 
 

@@ -22,6 +22,7 @@ from slurm_operator.kube.errors import (
     Unreachable,
     from_status,
 )
+from slurm_operator.kube.model import ObjectMeta
 from slurm_operator.kube.resource import Key, Object, Resource, T, key_of
 from slurm_operator.kube.store import Scope, Store
 from slurm_operator.kube.watch import Added, Bookmark, Deleted, Failed, Modified, Unreadable, WatchEvent
@@ -147,12 +148,13 @@ class Reflector(Generic[T]):
     def _put(self, obj: T, listing: "_Listing[T] | None") -> None:
         if listing:
             listing.objects[key_of(obj)] = obj
+            listing.unreadable.pop(key_of(obj), None)
         self._store.upsert(obj)
 
     def _drop(self, obj: Object, listing: "_Listing[T] | None") -> None:
         if listing:
             listing.objects.pop(key_of(obj), None)
-            listing.unreadable.discard(key_of(obj))
+            listing.unreadable.pop(key_of(obj), None)
         self._store.remove(obj)
 
     def _skip(self, entry: Unreadable, listing: "_Listing[T] | None") -> None:
@@ -161,7 +163,9 @@ class Reflector(Generic[T]):
             extra={"kind": self.resource.kind, "object": key_of(entry), "error": entry.error},
         )
         if listing:
-            listing.unreadable.add(key_of(entry))
+            listing.objects.pop(key_of(entry), None)
+            listing.unreadable[key_of(entry)] = entry.metadata
+        self._store.mark_unreadable(entry.metadata)
 
     def _settle(self, listing: "_Listing[T]", version: str) -> None:
         went_back = bool(self._version) and int(version) < int(self._version)
@@ -227,4 +231,4 @@ class _Listing(Generic[T]):
 
     def __init__(self) -> None:
         self.objects: dict[Key, T] = {}
-        self.unreadable: set[Key] = set()
+        self.unreadable: dict[Key, ObjectMeta] = {}

@@ -3,14 +3,18 @@
 Three writers feed it and any order of theirs ends in the same state, because resource versions decide: listings
 (`replace`), watch events (`upsert`, `remove`, then `advance`) and the answers to our own writes (`upsert`). An answer
 is stale if we hold something newer, or if all up to its version was told and the object is not there: it was deleted.
+
+An object that does not fit its type keeps its last readable state and is listed in `unreadable` until a readable
+version, its deletion or a listing without it arrives. It may be in `unreadable` alone if it was never readable.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
+from slurm_operator.kube.model import ObjectMeta
 from slurm_operator.kube.resource import Key, Object, T, key_of, version_of
 
 log = logging.getLogger(__name__)
@@ -35,6 +39,7 @@ class Store(Generic[T]):
         self.synced = asyncio.Event()
         """Set once every scope was listed; until then handlers are hearing the initial state."""
         self._objects: dict[Key, T] = {}
+        self._unreadable: dict[Key, ObjectMeta] = {}
         self._indexers = dict(indexers or {})
         self._indexes: dict[str, dict[str, dict[Key, T]]] = {name: {} for name in self._indexers}
         self._handlers: list[Handler[T]] = []
@@ -50,6 +55,14 @@ class Store(Generic[T]):
         if namespace is None:
             return list(self._objects.values())
         return [obj for key, obj in self._objects.items() if key[0] == namespace]
+
+    @property
+    def unreadable(self) -> Mapping[Key, ObjectMeta]:
+        """Objects that exist and whose newest version does not fit their type, by their metadata.
+
+        Handlers are not told of changes here: a caller that holds an action back because of an entry looks again later.
+        """
+        return self._unreadable
 
     def by_index(self, index: str, key: str) -> list[T]:
         return list(self._indexes[index].get(key, {}).values())
@@ -71,18 +84,25 @@ class Store(Generic[T]):
     def upsert(self, obj: T) -> bool:
         """Take the object over unless something newer is known; tells whether it was news."""
         key = key_of(obj)
-        old = self._objects.get(key)
-        if version_of(obj) <= (version_of(old) if old is not None else self._told_about(key)):
+        newest = self._newest(key)
+        if version_of(obj) <= (self._told_about(key) if newest is None else newest):
             return False
-        self._put(key, old, obj)
+        self._put(key, obj)
         return True
 
     def remove(self, obj: Object) -> None:
         """The object is gone as of its resource version."""
         key = key_of(obj)
-        old = self._objects.get(key)
-        if old is not None and version_of(old) <= version_of(obj):
-            self._drop(key, old)
+        newest = self._newest(key)
+        if newest is not None and newest <= version_of(obj):
+            self._drop(key)
+
+    def mark_unreadable(self, meta: ObjectMeta) -> None:
+        """The object's version in `meta` does not fit its type; ignored if something newer is known."""
+        key = meta.namespace, meta.name
+        newest = self._newest(key)
+        if newest is None or newest < int(meta.resource_version):
+            self._unreadable[key] = meta
 
     def advance(self, scope: Scope, resource_version: str) -> None:
         """Everything in the scope up to this version has been told."""
@@ -94,7 +114,7 @@ class Store(Generic[T]):
         listed: Mapping[Key, T],
         resource_version: str,
         *,
-        unreadable: Collection[Key] = (),
+        unreadable: Mapping[Key, ObjectMeta] | None = None,
         reset: bool = False,
     ) -> None:
         """A complete listing: what it lacks is gone, unless it was written after the listing was made.
@@ -103,17 +123,20 @@ class Store(Generic[T]):
         (a restored backup): then the listing wins over everything.
         """
         version = int(resource_version)
+        unreadable = unreadable or {}
         for key, obj in listed.items():
-            old = self._objects.get(key)
-            if old is None or reset or version_of(old) < version_of(obj):
-                self._put(key, old, obj)
-        gone = [
-            (key, obj)
-            for key, obj in self._objects.items()
-            if key not in listed and key not in unreadable and key in scope and (reset or version_of(obj) <= version)
-        ]
-        for key, obj in gone:
-            self._drop(key, obj)
+            newest = self._newest(key)
+            if newest is None or reset or newest < version_of(obj):
+                self._put(key, obj)
+        for key, meta in unreadable.items():
+            if reset:
+                self._unreadable[key] = meta
+            else:
+                self.mark_unreadable(meta)
+        for key in list({**self._objects, **self._unreadable}):
+            lacking = key in scope and key not in listed and key not in unreadable
+            if lacking and (reset or (self._newest(key) or 0) <= version):
+                self._drop(key)
         self._told[scope] = version
         self._check_synced()
 
@@ -132,6 +155,8 @@ class Store(Generic[T]):
         self._told.pop(scope, None)
         for key in [key for key in self._objects if key in scope]:
             self._unindex(key, self._objects.pop(key))
+        for key in [key for key in self._unreadable if key in scope]:
+            del self._unreadable[key]
         self._check_synced()
 
     def _check_synced(self) -> None:
@@ -146,12 +171,24 @@ class Store(Generic[T]):
                 return told
         return -1
 
-    def _drop(self, key: Key, obj: T) -> None:
-        del self._objects[key]
-        self._unindex(key, obj)
-        self._notify(obj, None)
+    def _newest(self, key: Key) -> int | None:
+        """Return the newest version that is known of an object, None if it is not known at all."""
+        meta = self._unreadable.get(key)
+        if meta is not None:
+            return int(meta.resource_version)
+        held = self._objects.get(key)
+        return None if held is None else version_of(held)
 
-    def _put(self, key: Key, old: T | None, new: T) -> None:
+    def _drop(self, key: Key) -> None:
+        self._unreadable.pop(key, None)
+        obj = self._objects.pop(key, None)
+        if obj is not None:
+            self._unindex(key, obj)
+            self._notify(obj, None)
+
+    def _put(self, key: Key, new: T) -> None:
+        self._unreadable.pop(key, None)
+        old = self._objects.get(key)
         if old is not None:
             self._unindex(key, old)
         self._objects[key] = new

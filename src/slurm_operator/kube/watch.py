@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeAlias, Union
 import msgspec
 
 from slurm_operator.kube.errors import Status
-from slurm_operator.kube.model import Model
+from slurm_operator.kube.model import Model, ObjectMeta
 from slurm_operator.kube.resource import T
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -62,7 +62,7 @@ class _Identity(Model):
 class Unreadable(msgspec.Struct, frozen=True):
     """An object that exists but does not fit its projection. The others must not suffer from it."""
 
-    metadata: _Identity
+    metadata: ObjectMeta
     error: str
     type: str = ""
 
@@ -70,13 +70,17 @@ class Unreadable(msgspec.Struct, frozen=True):
 WatchEvent: TypeAlias = Added[T] | Modified[T] | Deleted[T] | Bookmark | Failed | Unreadable
 
 
-class _Anything(Model):
+class _Described(Model):
+    metadata: ObjectMeta
+
+
+class _Named(Model):
     metadata: _Identity
 
 
 class _AnyEvent(Model):
     type: str
-    object: _Anything
+    object: msgspec.Raw
 
 
 @functools.cache
@@ -99,10 +103,19 @@ def event_decoder(type_: type[T]) -> Callable[[bytes], WatchEvent[T]]:
             event: WatchEvent[T] = decode(line)
         except msgspec.ValidationError as error:
             raw = msgspec.json.decode(line, type=_AnyEvent)
-            return Unreadable(raw.object.metadata, str(error), raw.type)
+            return Unreadable(_metadata(raw.object), str(error), raw.type)
         return event
 
     return decode_or_name
+
+
+def _metadata(raw: msgspec.Raw) -> ObjectMeta:
+    """Return the metadata of an object that does not fit, or its identity alone if the metadata do not fit either."""
+    try:
+        return msgspec.json.decode(raw, type=_Described).metadata
+    except msgspec.ValidationError:
+        named = msgspec.json.decode(raw, type=_Named).metadata
+        return ObjectMeta(**msgspec.structs.asdict(named))
 
 
 class _ListMeta(Model):
@@ -144,7 +157,7 @@ def _sift(type_: type[T], body: bytes) -> Listing[T]:
         try:
             listing.items.append(decode_object(type_, bytes(item)))
         except msgspec.ValidationError as error:
-            listing.unreadable.append(Unreadable(msgspec.json.decode(item, type=_Anything).metadata, str(error)))
+            listing.unreadable.append(Unreadable(_metadata(item), str(error)))
     return listing
 
 

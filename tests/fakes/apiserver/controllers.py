@@ -46,26 +46,29 @@ def _follow(cluster: Cluster, kind: Kind, obj: Json) -> None:
 
 
 def _concerned(cluster: Cluster, change: Change) -> list[tuple[Kind, Json]]:
-    """The object itself and its dependents; of one that is gone also its owners, who may be waiting for that."""
+    """The object itself and its dependents, and the owners that it lost, which may be waiting for that."""
     obj = change.new or change.old or {}
-    uids = [ref["uid"] for ref in obj["metadata"].get("ownerReferences") or ()] if change.new is None else []
-    concerned = [cluster.storage.by_uid(uid) for uid in (obj["metadata"]["uid"], *uids)]
+    lost = [uid for uid in _owner_uids(change.old) if uid not in _owner_uids(change.new)]
+    concerned = [cluster.storage.by_uid(uid) for uid in (obj["metadata"]["uid"], *lost)]
     return [found for found in concerned if found] + cluster.storage.dependents(obj["metadata"]["uid"])
 
 
+def _owner_uids(obj: Json | None) -> list[str]:
+    return [ref["uid"] for ref in (obj or {}).get("metadata", {}).get("ownerReferences") or ()]
+
+
 def _collect(cluster: Cluster, kind: Kind, obj: Json) -> None:
-    """Delete what lost its last owner; drop references to owners that are gone while another one stays."""
+    """Delete what lost its last owner; drop references to owners that are gone or wait, while another one stays."""
     references = obj["metadata"].get("ownerReferences") or ()
     current = cluster.storage.get(kind, key_of(obj))
     if not references or current is not obj or "deletionTimestamp" in obj["metadata"]:
         return
     owners = {ref["uid"]: cluster.storage.by_uid(ref["uid"]) for ref in references}
-    if not any(owner and not _in_foreground(owner[1]) for owner in owners.values()):
+    staying = {uid for uid, owner in owners.items() if owner and not _in_foreground(owner[1])}
+    if not staying:
         cluster.delete(kind, obj["metadata"]["name"], obj["metadata"].get("namespace", ""))
-        return
-    alive = [ref for ref in references if owners[ref["uid"]]]
-    if len(alive) < len(references):
-        _set_owners(cluster, kind, obj, alive)
+    elif len(staying) < len(references):
+        _set_owners(cluster, kind, obj, [ref for ref in references if ref["uid"] in staying])
 
 
 def _set_owners(cluster: Cluster, kind: Kind, obj: Json, references: list[Json]) -> None:

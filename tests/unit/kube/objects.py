@@ -161,12 +161,17 @@ def worker_pod(number: int = 0) -> Json:
 def _pod() -> Json:
     pod = worker_pod()
     pod["metadata"] = metadata("slurm-worker-gpu-0")
+    pod["spec"]["hostNetwork"] = True
     pod["status"] |= {
         "reason": "Evicted",
         "message": "The node was low on resource",
         "conditions": [condition("Ready")],
         "initContainerStatuses": [container_status("a", **WAITING), container_status("b", **TERMINATED)],
-        "containerStatuses": [container_status("a", **WAITING), container_status("b", **TERMINATED)],
+        "containerStatuses": [
+            container_status("a", **WAITING),
+            container_status("b", **TERMINATED),
+            container_status("slurmd", running={"startedAt": "2026-11-15T08:15:42Z"}),
+        ],
     }
     for status in (*pod["status"]["initContainerStatuses"], *pod["status"]["containerStatuses"]):
         status["lastState"] |= WAITING

@@ -14,8 +14,8 @@ from slurm_operator.kube.watch import decode_object
 from tests.unit.kube.objects import WHOLE, worker_pod
 
 RESOURCES: list[Resource[Any]] = [value for value in vars(kinds).values() if isinstance(value, Resource)]
-FILTERED_ON = {"managed_fields.subresource"}
-"""Read to drop the entries that have it."""
+FILTERED_ON = {"managed_fields.subresource", "_state.running", "_statuses.state.running", "running.started_at"}
+"""Read to drop the entries that have it, or moved to the pod's status."""
 BYTES_PER_POD = 2560
 
 
@@ -100,6 +100,21 @@ def test_finds_a_condition() -> None:
     assert find_condition((Condition(type="Other", status="False"), ready), "Ready") is ready
     assert ready.is_true
     assert find_condition((ready,), "Missing") is None
+
+
+@pytest.mark.parametrize("status", ["true", "", "Yes, mostly"])
+@pytest.mark.parametrize(
+    "res",
+    [kinds.PODS, kinds.NODES, kinds.STATEFUL_SETS, kinds.DEPLOYMENTS, kinds.CUSTOM_RESOURCE_DEFINITIONS],
+    ids=lambda res: res.kind,
+)
+def test_a_condition_of_another_program_may_have_any_status(res: Resource[Any], status: str) -> None:
+    conditions = [{"type": "example.com/gate", "status": status, "lastTransitionTime": None}]
+    obj = decode(res, {"metadata": {"name": "a"}, "status": {"conditions": conditions}})
+    found = find_condition(obj.status.conditions, "example.com/gate")
+    assert found is not None
+    assert found.status == status
+    assert not found.is_true
 
 
 def test_binary_values_arrive_decoded() -> None:

@@ -252,9 +252,16 @@ async def test_an_expired_token_is_read_anew(server: FakeApiServer, tmp_path: Pa
         await until(lambda: "after" in names(store))
 
 
+def unreadable(store: Store[Any]) -> set[str]:
+    return {name for _, name in store.unreadable}
+
+
+@pytest.mark.parametrize("streams", [True, False])
 async def test_one_unreadable_object_does_not_hide_the_others(
-    server: FakeApiServer, client: Client, caplog: pytest.LogCaptureFixture
+    server: FakeApiServer, client: Client, caplog: pytest.LogCaptureFixture, streams: bool
 ) -> None:
+    client.streams_lists = streams
+
     class Numbers(Partial):
         data: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -266,17 +273,25 @@ async def test_one_unreadable_object_does_not_hide_the_others(
     store = Store[Numbers]()
     async with running(Reflector(client, numbers, store).run()):
         await asyncio.wait_for(store.synced.wait(), 5)
+        assert unreadable(store) == {"never-fits"}
         await until(lambda: server.open_watches)
         server.cluster.patch(kind, "spoils", "default", {"data": {"v": "text"}})
         server.cluster.create(kind, config_map("later") | {"data": {}})
         await until(lambda: store.get("default", "later"))
+        assert unreadable(store) == {"never-fits", "spoils"}
         server.cluster.create(kind, config_map("spoils-and-goes") | {"data": {}})
         await until(lambda: store.get("default", "spoils-and-goes"))
         server.cluster.patch(kind, "spoils-and-goes", "default", {"data": {"v": "text"}})
         server.cluster.delete(kind, "spoils-and-goes", "default")
         await until(lambda: not store.get("default", "spoils-and-goes"))
+        assert unreadable(store) == {"never-fits", "spoils"}
         server.expire_watches()
         server.cluster.create(kind, config_map("last") | {"data": {}})
         await until(lambda: store.get("default", "last"))
+        assert unreadable(store) == {"never-fits", "spoils"}
+        server.cluster.patch(kind, "spoils", "default", {"data": None})
+        await until(lambda: unreadable(store) == {"never-fits"})
+        server.cluster.delete(kind, "never-fits", "default")
+        await until(lambda: not store.unreadable)
     assert {obj.metadata.name for obj in store} == {"fits", "spoils", "later", "last"}
     assert ("default", "never-fits") in {record.__dict__.get("object") for record in caplog.records}

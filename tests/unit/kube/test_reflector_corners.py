@@ -82,6 +82,24 @@ async def test_a_deletion_while_the_state_is_still_coming(script: Script, client
     async with running(Reflector(client, CONFIG_MAPS, store, clock=HURRIED).run()):
         await asyncio.wait_for(store.synced.wait(), 5)
         assert names(store) == {"b"}
+        assert not store.unreadable
+
+
+async def test_an_object_that_changes_while_the_state_is_still_coming(script: Script, client: Client) -> None:
+    script.watches = [
+        [
+            ("ADDED", cm("spoils", 1)),
+            ("ADDED", cm("heals", 2) | {"data": 3}),
+            ("MODIFIED", cm("spoils", 4) | {"data": 3}),
+            ("MODIFIED", cm("heals", 5)),
+            bookmark(6),
+        ]
+    ]
+    store = Store[ConfigMap]()
+    async with running(Reflector(client, CONFIG_MAPS, store, clock=HURRIED).run()):
+        await asyncio.wait_for(store.synced.wait(), 5)
+        assert names(store) == {"spoils", "heals"}
+        assert list(store.unreadable) == [("default", "spoils")]
 
 
 async def test_a_stream_that_ends_halfway_through_the_state_begins_anew(script: Script, client: Client) -> None:

@@ -28,6 +28,11 @@ def listed(*pods: Pod) -> dict[Key, Pod]:
     return {key_of(pod): pod for pod in pods}
 
 
+def spoiled(*pods: Pod) -> dict[Key, ObjectMeta]:
+    """Return the pods as objects that do not fit their type."""
+    return {key_of(pod): pod.metadata for pod in pods}
+
+
 @pytest.fixture
 def store() -> Store[Pod]:
     return Store({"node": by_node})
@@ -87,7 +92,7 @@ def test_a_listing_deletes_what_it_lacks(store: Store[Pod]) -> None:
         store.upsert(obj)
     store.subscribe(lambda old, new: heard.append((old and old.metadata.name, new and new.metadata.name)))
     heard.clear()
-    store.replace(ALL, listed(pod("stays", 1), pod("new", 10)), "11", unreadable={("a", "cannot-be-read")})
+    store.replace(ALL, listed(pod("stays", 1), pod("new", 10)), "11", unreadable=spoiled(pod("cannot-be-read", 9)))
     assert names(store.all()) == ["cannot-be-read", "new", "stays", "written-later"]
     assert heard == [(None, "new"), ("goes", None)]
     assert not store.upsert(pod("goes", 11))
@@ -160,6 +165,71 @@ def test_a_failing_handler_hurts_nobody(store: Store[Pod], caplog: pytest.LogCap
     assert caplog.records[0].__dict__["object"] == ("a", "x")
 
 
+def test_an_unreadable_object_keeps_its_last_readable_state(store: Store[Pod]) -> None:
+    store.upsert(pod("x", 5))
+    store.mark_unreadable(pod("x", 6).metadata)
+    store.mark_unreadable(pod("never-read", 7).metadata)
+    assert store.unreadable == spoiled(pod("x", 6), pod("never-read", 7))
+    assert names(store.all()) == ["x"]
+    store.mark_unreadable(pod("x", 8).metadata)
+    assert store.unreadable["a", "x"].resource_version == "8"
+
+
+def test_a_readable_version_ends_it_unless_it_is_older(store: Store[Pod]) -> None:
+    """Our own write may be answered with a readable object before the watch tells of it, or with an outdated one."""
+    store.mark_unreadable(pod("x", 6).metadata)
+    assert not store.upsert(pod("x", 5))
+    assert store.unreadable == spoiled(pod("x", 6))
+    assert store.upsert(pod("x", 7))
+    store.mark_unreadable(pod("x", 6).metadata)
+    assert not store.unreadable
+    assert store.get("a", "x") == pod("x", 7)
+
+
+def test_a_deletion_ends_it_unless_it_is_older(store: Store[Pod]) -> None:
+    store.upsert(pod("x", 5))
+    for name in ("x", "never-read"):
+        store.mark_unreadable(pod(name, 8).metadata)
+        store.remove(pod(name, 7))
+        assert ("a", name) in store.unreadable
+        store.remove(pod(name, 9))
+    assert not store.unreadable
+    assert len(store) == 0
+
+
+def test_a_complete_listing_ends_it_for_its_scope(store: Store[Pod]) -> None:
+    for obj in (pod("gone", 5), pod("fits-again", 5), pod("stays", 5), pod("elsewhere", 5, "b")):
+        store.mark_unreadable(obj.metadata)
+    store.replace(Scope("a"), listed(pod("fits-again", 6)), "9", unreadable=spoiled(pod("stays", 5), pod("new", 8)))
+    assert store.unreadable == spoiled(pod("stays", 5), pod("new", 8), pod("elsewhere", 5, "b"))
+    assert names(store.all()) == ["fits-again"]
+
+
+def test_a_listing_that_is_older_than_our_own_write_marks_nothing(store: Store[Pod]) -> None:
+    store.upsert(pod("x", 12))
+    store.replace(ALL, {}, "10", unreadable=spoiled(pod("x", 9)))
+    assert not store.unreadable
+    assert store.get("a", "x") == pod("x", 12)
+
+
+def test_after_a_reset_an_unreadable_object_becomes_readable_at_a_lower_version(store: Store[Pod]) -> None:
+    store.upsert(pod("x", 500, node="new"))
+    store.upsert(pod("y", 500))
+    store.replace(ALL, {}, "100", unreadable=spoiled(pod("x", 90), pod("y", 91)), reset=True)
+    assert store.unreadable == spoiled(pod("x", 90), pod("y", 91))
+    assert store.upsert(pod("x", 101, node="restored"))
+    assert names(store.by_index("node", "restored")) == ["x"]
+    store.replace(ALL, listed(pod("x", 101)), "110")
+    assert names(store.all()) == ["x"]
+
+
+def test_a_forgotten_scope_takes_its_unreadable_objects_along(store: Store[Pod]) -> None:
+    for obj in (pod("x", 1), pod("y", 1)):
+        store.mark_unreadable(obj.metadata)
+    store.forget(Scope("a", "x"))
+    assert store.unreadable == spoiled(pod("y", 1))
+
+
 class ServerAndStore(RuleBasedStateMachine):
     """A server's true history reaches the store through a watch that lags, answers that race it, and relistings."""
 
@@ -169,6 +239,7 @@ class ServerAndStore(RuleBasedStateMachine):
     def begin(self) -> None:
         self.version = 0
         self.truth: dict[Key, Pod] = {}
+        self.spoiled: set[Key] = set()
         self.history: list[tuple[str, Pod]] = []
         self.answers: list[Pod] = []
         self.told = 0
@@ -193,10 +264,20 @@ class ServerAndStore(RuleBasedStateMachine):
         self.truth[key] = obj
         self.answers.append(obj)
 
+        self.spoiled.discard(key)
+
+    @rule(key=objects)
+    def spoil(self, key: Key) -> None:
+        self.version += 1
+        self.truth[key] = pod(key[1], self.version, key[0])
+        self.history.append(("spoil", self.truth[key]))
+        self.spoiled.add(key)
+
     @rule(key=objects)
     def delete(self, key: Key) -> None:
         if self.truth.pop(key, None):
             self.version += 1
+            self.spoiled.discard(key)
             self.history.append(("delete", pod(key[1], self.version, key[0])))
 
     @rule(data=st.data())
@@ -209,6 +290,8 @@ class ServerAndStore(RuleBasedStateMachine):
         for what, obj in self.history[self.told : self.told + count]:
             if what == "put":
                 self.store.upsert(obj)
+            elif what == "spoil":
+                self.store.mark_unreadable(obj.metadata)
             else:
                 self.store.remove(obj)
             self.store.advance(ALL, obj.metadata.resource_version)
@@ -217,7 +300,9 @@ class ServerAndStore(RuleBasedStateMachine):
     @rule()
     def relist(self) -> None:
         self.told = len(self.history)
-        self.store.replace(ALL, dict(self.truth), str(self.version))
+        fitting = {key: obj for key, obj in self.truth.items() if key not in self.spoiled}
+        unreadable = {key: self.truth[key].metadata for key in self.spoiled}
+        self.store.replace(ALL, fitting, str(self.version), unreadable=unreadable)
 
     @invariant()
     def handlers_and_indexes_agree_with_the_store(self) -> None:
@@ -230,7 +315,11 @@ class ServerAndStore(RuleBasedStateMachine):
     @invariant()
     def once_all_is_told_the_store_is_the_truth(self) -> None:
         if self.told == len(self.history):
-            assert {key_of(obj): obj for obj in self.store} == self.truth
+            held = {key_of(obj): obj for obj in self.store}
+            assert self.store.unreadable == {key: self.truth[key].metadata for key in self.spoiled}
+            assert {key: obj for key, obj in held.items() if key not in self.spoiled} == {
+                key: obj for key, obj in self.truth.items() if key not in self.spoiled
+            }
 
 
 ServerAndStore.TestCase.settings = settings(max_examples=60, stateful_step_count=40)

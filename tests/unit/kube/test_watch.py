@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_operator.kube import PODS, Pod
+from slurm_operator.kube import PODS, ObjectMeta, OwnerReference, Pod
 from slurm_operator.kube.resource import key_of
 from slurm_operator.kube.watch import (
     INITIAL_EVENTS_END,
@@ -79,6 +79,26 @@ def test_an_object_that_does_not_fit_keeps_its_name() -> None:
     assert key_of(event) == ("b", "a")
     assert "spec" in event.error
     assert event.type == "ADDED"
+
+
+def test_an_object_that_does_not_fit_keeps_its_metadata() -> None:
+    meta = {
+        "name": "a",
+        "resourceVersion": "3",
+        "labels": {"l": "v"},
+        "ownerReferences": [{"uid": "u", "controller": True}],
+    }
+    event = decode(msgspec.json.encode({"type": "ADDED", "object": {"metadata": meta, "spec": []}}))
+    assert isinstance(event, Unreadable)
+    assert event.metadata.labels == {"l": "v"}
+    assert event.metadata.controller == OwnerReference(uid="u", controller=True)
+
+
+def test_metadata_that_do_not_fit_are_reduced_to_the_identity() -> None:
+    meta = {"name": "a", "namespace": "b", "uid": "u", "resourceVersion": "3", "labels": ["not", "a", "mapping"]}
+    event = decode(msgspec.json.encode({"type": "MODIFIED", "object": {"metadata": meta}}))
+    assert isinstance(event, Unreadable)
+    assert event.metadata == ObjectMeta(name="a", namespace="b", uid="u", resource_version="3")
 
 
 def test_a_page_without_items() -> None:
