@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from slurm_operator.kube.apply import Applier
-from slurm_operator.kube.client import Client, JsonPatch
+from slurm_operator.kube.client import Client, JsonPatch, PatchKind
 from slurm_operator.kube.errors import Conflict, Forbidden, NotFound
 from slurm_operator.kube.events import Recorder
 from slurm_operator.kube.resource import Manifest, Object, Resource, T
@@ -69,7 +69,10 @@ class Apply:
 
     async def run(self, hands: HasKube) -> Done:
         kube = hands.kube
-        outcome = await kube.applier.apply(self.resource, self.manifest, kube.store(self.resource))
+        try:
+            outcome = await kube.applier.apply(self.resource, self.manifest, kube.store(self.resource))
+        except Forbidden as refusal:
+            return _ended_with_namespace(refusal)
         return Done(outcome.wrote, outcome.after)
 
 
@@ -77,7 +80,8 @@ class Apply:
 class Create:
     """POST, for what must never be overwritten: when our view was stale the server answers AlreadyExists.
 
-    Creations of one kind share a lane: a quota or an admission rule that refuses one refuses all.
+    Creations of one kind share a lane: a quota or an admission rule that refuses one refuses all, whereas an invalid
+    or taken name refuses only its own object.
     """
 
     resource: Resource[Any]
@@ -98,9 +102,7 @@ class Create:
         try:
             created = await hands.kube.client.create(self.resource, self.manifest)
         except Forbidden as refusal:
-            if _NAMESPACE_ENDS in refusal.message:
-                return Done(wrote=False)  # nothing more can be made there, and nothing more is wanted there
-            raise
+            return _ended_with_namespace(refusal)
         hands.kube.saw(self.resource, created)
         return Done()
 
@@ -113,7 +115,7 @@ class Patch:
     namespace: str
     name: str
     patch: Manifest | JsonPatch
-    kind: Literal["merge", "json"] = "merge"
+    kind: PatchKind = "merge"
     subresource: str = ""
     urgency: Urgency = Urgency.NORMAL
     lane: str = ""
@@ -228,6 +230,13 @@ class RecordEvent:
     async def run(self, hands: HasKube) -> Done:
         hands.kube.recorder.record(self.resource, self.about, self.reason, self.note, type=self.type)
         return Done()
+
+
+def _ended_with_namespace(refusal: Forbidden) -> Done:
+    """Nothing more can be made in a namespace that is being deleted, and nothing more is wanted there."""
+    if _NAMESPACE_ENDS in refusal.message:
+        return Done(wrote=False)
+    raise refusal
 
 
 def without_secrets(manifest: Manifest) -> Manifest:

@@ -63,10 +63,12 @@ def delete(resource: Resource[Any], obj: Object, propagation: Literal["", "Orpha
     return Delete(resource, obj.metadata.namespace, obj.metadata.name, obj.metadata.uid, propagation=propagation)
 
 
-def patch(resource: Resource[Any], obj: Object, change: Manifest) -> Patch:
+def patch(
+    resource: Resource[Any], obj: Object, change: Manifest, *, kind: Literal["merge", "strategic"] = "merge"
+) -> Patch:
     """Change exactly the object that was seen, not a successor of the same name."""
     meta = {**change.get("metadata", {}), "uid": obj.metadata.uid}
-    return Patch(resource, obj.metadata.namespace, obj.metadata.name, {**change, "metadata": meta})
+    return Patch(resource, obj.metadata.namespace, obj.metadata.name, {**change, "metadata": meta}, kind)
 
 
 def applied(objects: Iterable[Manifest]) -> Iterator[KubeAction]:

@@ -1,8 +1,12 @@
 """The only place where a plan meets the world: bounded parallelism, errors kept per action, time in slices.
 
-An action that fails stops nobody else, except its own lane: where one refusal means that all would be refused (a quota
-on pods), trying the other thousand is only noise, so a lane begins with one action, then two, then four, and ends with
-the first batch that has a failure.
+An action that fails stops no other action, except those of its own lane: where one refusal means that all would be
+refused (a quota on pods), trying the other thousand is only noise. So a lane begins with one action, then two, then
+four, and ends with the first batch that has a failure.
+
+A refusal that concerns one object only (its content is invalid, its name is taken) does not end the lane. But if the
+first actions of a lane are all refused in this way, the cause is most likely what they have in common (a template), and
+the lane ends after `MOST_REFUSED` of them.
 """
 
 import asyncio
@@ -11,10 +15,15 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Generic, TypeVar
 
+from slurm_operator.kube.errors import AlreadyExists, Invalid
 from slurm_operator.runtime.clock import Clock, SystemClock
 from slurm_operator.runtime.plan import Action, Done, Result, Urgency, soonest, summary
 
 Hands = TypeVar("Hands")
+
+MOST_REFUSED = 3
+"""Objects of a lane that are refused, each for its own content, before one is accepted."""
+_UNPROCESSABLE = 422
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,32 @@ def _lanes(group: Iterable[_Numbered[Hands]]) -> dict[str, list[_Numbered[Hands]
     return lanes
 
 
+def _concerns_one_object(error: Exception) -> bool:
+    """Tell a refusal of one object's content or name from one that the next object would meet as well."""
+    return isinstance(error, AlreadyExists) or (isinstance(error, Invalid) and error.status == _UNPROCESSABLE)
+
+
+class _Lane:
+    """Actions that likely fail for the same reason: whether it is worth to try the next."""
+
+    def __init__(self) -> None:
+        self._succeeded = False
+        self._refused = 0
+        self._failed = False
+
+    def note(self, error: Exception | None) -> None:
+        if error is None:
+            self._succeeded = True
+        elif _concerns_one_object(error):
+            self._refused += 1
+        else:
+            self._failed = True
+
+    @property
+    def ended(self) -> bool:
+        return self._failed or (self._refused >= MOST_REFUSED and not self._succeeded)
+
+
 class _Run(Generic[Hands]):
     """One execution: how far it got."""
 
@@ -103,45 +138,47 @@ class _Run(Generic[Hands]):
         self._clock = clock
         self._until = clock.monotonic() + seconds
 
-    async def window(self, actions: Iterator[_Numbered[Hands]], width: int, *, fragile: bool = False) -> None:
-        """Keeps `width` actions under way until none is left; a fragile window closes with its first failure."""
-        failed_before = len(self.failures)
+    async def window(self, actions: Iterator[_Numbered[Hands]], width: int, lane: _Lane | None = None) -> None:
+        """Keeps `width` actions under way until none is left or their lane has ended."""
 
-        async def lane() -> None:
+        async def one_by_one() -> None:
             for number, action in actions:
-                await self._one(number, action)
-                if self._over() or (fragile and len(self.failures) > failed_before):
+                error = await self._one(number, action)
+                if lane is not None:
+                    lane.note(error)
+                if self._over() or (lane is not None and lane.ended):
                     return
 
         if not self._over():
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(width):
-                    tasks.create_task(lane())
+                    tasks.create_task(one_by_one())
 
     async def ramp(self, actions: Sequence[_Numbered[Hands]]) -> None:
         """Batches of 1, 2, 4 ... up to the full width, which then slides."""
-        waiting = iter(actions)
-        failed_before = len(self.failures)
+        waiting, lane = iter(actions), _Lane()
         width = 1
         while width < self._parallel and (batch := tuple(islice(waiting, width))):
-            await self.window(iter(batch), width)
-            if len(self.failures) > failed_before:
+            await self.window(iter(batch), width, lane)
+            if lane.ended:
                 return
             width *= 2
-        await self.window(waiting, self._parallel, fragile=True)
+        await self.window(waiting, self._parallel, lane)
 
     def _over(self) -> bool:
         return self.sliced and self._clock.monotonic() >= self._until
 
-    async def _one(self, number: int, action: Action[Hands]) -> None:
+    async def _one(self, number: int, action: Action[Hands]) -> Exception | None:
+        """Run an action and return its failure, if any."""
         try:
             async with asyncio.timeout(self._patience) as scope:
                 done = await action.run(self._hands) or Done()
         except Exception as error:  # collected: one failing action never stops the others
             late = TimeoutError(f"no answer within {self._patience:g} s") if scope.expired() else None
-            self.failures[number] = Failure(action, late or error)
-        else:
-            self.done += 1
-            self.after = soonest(self.after, done.after)
-            if done.wrote:
-                self.wrote[number] = action
+            failure = self.failures[number] = Failure(action, late or error)
+            return failure.error
+        self.done += 1
+        self.after = soonest(self.after, done.after)
+        if done.wrote:
+            self.wrote[number] = action
+        return None

@@ -41,7 +41,7 @@ class Action(Protocol[Hands_contra]):
 
     @property
     def lane(self) -> str:
-        """Actions of the same, not empty lane begin one by one and stop at the first refusal (see `execute`)."""
+        """Actions of the same, not empty lane begin one by one and end when the next would fail too (see `execute`)."""
         ...
 
     def describe(self) -> dict[str, Any]:

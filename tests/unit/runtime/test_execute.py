@@ -8,6 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm_operator.kube.errors import (
+    AlreadyExists,
+    ApiError,
+    Call,
+    Conflict,
+    Forbidden,
+    Invalid,
+    ServerError,
+    TooManyRequests,
+    Unreachable,
+)
 from slurm_operator.runtime.execute import Failure, PlanError, execute
 from slurm_operator.runtime.plan import Done, InOrder, Plan, Result, Urgency, soonest, summary
 from tests.fakes.clock import FakeClock, run_virtual
@@ -26,7 +37,7 @@ class Log:
 @dataclass(frozen=True)
 class Step:
     name: str
-    fails: str = ""
+    fails: str | Exception = ""
     takes: float = 1.0
     urgency: Urgency = Urgency.NORMAL
     lane: str = ""
@@ -47,7 +58,7 @@ class Step:
         finally:
             world.running -= 1
         if self.fails:
-            raise RuntimeError(self.fails)
+            raise RuntimeError(self.fails) if isinstance(self.fails, str) else self.fails
         world.done.append(self.name)
         return self.answer
 
@@ -107,6 +118,67 @@ async def test_a_lane_at_full_width_ends_soon_after_a_failure() -> None:
     assert len(outcome.failures) == 1
     assert len(world.tried) < 101 + 8
     assert max(world.at_once) == 8
+
+
+CALL = Call("create", "pods", "Pod", "p", "ns")
+BAD_NAME = Invalid(CALL, "metadata.name: Invalid value", status=422)
+TAKEN = AlreadyExists(CALL, 'pods "p" already exists', status=409)
+
+
+@pytest.mark.parametrize("refusal", [BAD_NAME, TAKEN], ids=["invalid", "already exists"])
+@pytest.mark.parametrize("bad", [{0}, {4}, {0, 3, 30, 31}], ids=str)
+async def test_an_object_that_is_refused_for_itself_stops_no_other_of_its_lane(
+    refusal: ApiError, bad: set[int]
+) -> None:
+    world = Log()
+    steps = [Step(str(n), fails=refusal if n in bad else "", lane="create Pod") for n in range(50)]
+    outcome = await execute(steps, world, seconds=1e6)
+    assert sorted(map(int, world.done)) == [n for n in range(50) if n not in bad]
+    assert [failure.action for failure in outcome.failures] == [steps[n] for n in sorted(bad)]
+    assert outcome.left == 0
+
+
+async def test_a_lane_ends_if_none_of_its_first_objects_is_accepted() -> None:
+    """A template that is bad itself costs three refused requests a pass, not a thousand."""
+    world = Log()
+    steps = [Step(str(n), fails=BAD_NAME, lane="create Pod") for n in range(1000)]
+    outcome = await execute([*steps, Step("other")], world, seconds=1e6)
+    assert sorted(world.tried) == ["0", "1", "2", "other"]
+    assert (outcome.done, len(outcome.failures), outcome.left) == (1, 3, 997)
+
+
+async def test_the_first_objects_are_counted_even_if_actions_run_one_by_one() -> None:
+    world = Log()
+    await execute([Step(str(n), fails=TAKEN, lane="create Pod") for n in range(9)], world, parallel=1, seconds=1e6)
+    assert world.tried == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Forbidden(CALL, "exceeded quota", status=403),
+        Invalid(CALL, "the body cannot be read", status=400),
+        Conflict(CALL, "changed meanwhile", status=409),
+        TooManyRequests(CALL, "slow down", status=429),
+        ServerError(CALL, "etcd is gone", status=500),
+        Unreachable(CALL, "no answer"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_a_failure_that_the_next_object_would_meet_ends_the_lane_at_once(error: ApiError) -> None:
+    world = Log()
+    fails: list[str | Exception] = [BAD_NAME, "", error]
+    steps = [Step(str(n), fails=fails[n] if n < 3 else "", lane="create Pod") for n in range(10)]
+    outcome = await execute(steps, world, seconds=1e6)
+    assert sorted(world.tried) == ["0", "1", "2"]
+    assert outcome.left == 7
+
+
+async def test_an_object_that_hangs_ends_its_lane() -> None:
+    world = Log()
+    steps = [Step(str(n), takes=1e6 if n == 0 else 1.0, lane="create Pod") for n in range(10)]
+    outcome = await execute(steps, world, patience=30, seconds=1e6)
+    assert (world.tried, outcome.left) == (["0"], 9)
 
 
 async def test_without_a_lane_nine_of_ten_succeed_and_parallelism_is_bounded() -> None:
