@@ -5,7 +5,9 @@
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+import copy
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +84,10 @@ class FakeJob:
     state: str = "RUNNING"
     completing: bool = False
     """Ended, but its epilog still runs: it holds no CPU and its nodes show COMPLETING."""
+    partition: str = "all"
+    required: str = ""
+    excluded: str = ""
+    name: str = "fake"
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,8 @@ class FakeSlurm:
         self.nodes: dict[str, FakeNode] = {}
         self.jobs: dict[int, FakeJob] = {}
         self.reservations: dict[str, dict[str, Any]] = {}
+        self.partitions = {"all": "UP"}
+        """State by name, as of the last reconfigure."""
         self.calls: list[str] = []
         self.tokens: list[str] = []
         self.fault: Fault | None = None
@@ -117,15 +125,16 @@ class FakeSlurm:
 
     def add_nodes(self, hostlist: str, **fields: Any) -> None:
         for name in expand(hostlist):
-            self.nodes[name] = FakeNode(name, **fields)
+            self.nodes[name] = FakeNode(name, **copy.deepcopy(fields))
         self.touch()
 
     def touch(self) -> None:
         """Something changed in the node table, as every job start and ping round does."""
         self._changed = int(self._now())
 
-    def start_job(self, job_id: int, hostlist: str, *, minutes: int | None = 60, cpus: int = 4) -> FakeJob:
-        job = FakeJob(job_id, expand(hostlist), int(self._now()), minutes, cpus)
+    def start_job(self, job_id: int, hostlist: str, *, minutes: int | None = 60, cpus: int = 4, **more: Any) -> FakeJob:
+        """A job on these nodes; with state="PENDING" and an empty hostlist, one that waits."""
+        job = FakeJob(job_id, expand(hostlist), int(self._now()), minutes, cpus, **more)
         self.jobs[job_id] = job
         self._job_changed()
         return job
@@ -133,6 +142,20 @@ class FakeSlurm:
     def end_job(self, job_id: int, *, completing: bool = False) -> None:
         self.jobs[job_id].state = "COMPLETED"
         self.jobs[job_id].completing = completing
+        self._job_changed()
+
+    def suspend_job(self, job_id: int) -> None:
+        """As with CR_Core: the node shows IDLE, and its record may be deleted."""
+        self.jobs[job_id].state = "SUSPENDED"
+        self._job_changed()
+
+    def reconfigure(self, partitions: Mapping[str, str]) -> None:
+        """Take up these partitions; as in Slurm, unfinished jobs end whose partitions are all gone."""
+        self.partitions = {"all": "UP", **partitions}
+        for job in self.jobs.values():
+            gone = self.partitions.keys().isdisjoint(job.partition.split(","))
+            if gone and job.state in ("PENDING", "RUNNING", "SUSPENDED"):
+                job.state = "NODE_FAIL"
         self._job_changed()
 
     def restart(self, *, empty: bool = False) -> None:
@@ -226,7 +249,8 @@ class FakeSlurm:
             return _refusal(422, 2016, "Requested nodes are busy")
         for name in names:
             del self.nodes[name]
-        self.touch()
+        if self.nodes:  # as slurmctld 26.05: the time of the last change stays when the last record goes
+            self.touch()
         return _json({})
 
     def _get_jobs(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
@@ -276,7 +300,10 @@ class FakeSlurm:
 
     def _get_partitions(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
         nodes = {"configured": compress(self.nodes), "total": len(self.nodes)}
-        return _json({"partitions": [{"name": "all", "nodes": nodes, "partition": {"state": ["UP"]}}]})
+        found = [
+            {"name": name, "nodes": nodes, "partition": {"state": [state]}} for name, state in self.partitions.items()
+        ]
+        return _json({"partitions": found})
 
     # --- Slurm's semantics ----------------------------------------------------------------------------------------
 
@@ -358,13 +385,21 @@ def _job(job: FakeJob) -> dict[str, Any]:
         "end_time": _number(job.start + 60 * minutes),
         "time_limit": _number(job.minutes, infinite=job.minutes is None),
         "user_id": 2001,
-        "partition": "all",
-        "name": "fake",
+        "partition": job.partition,
+        "required_nodes": job.required,
+        "excluded_nodes": job.excluded,
+        "name": job.name,
     }
 
 
 def _json(answer: dict[str, Any], status: int = 200) -> FakeAnswer:
-    return FakeAnswer(status, orjson.dumps({"errors": [], "warnings": [], **answer}, option=orjson.OPT_INDENT_2))
+    """Bytes that are not UTF-8, which Python shows as lone surrogates (`os.fsdecode`), are sent as they are."""
+    whole = {"errors": [], "warnings": [], **answer}
+    try:
+        body = orjson.dumps(whole, option=orjson.OPT_INDENT_2)
+    except orjson.JSONEncodeError:
+        body = json.dumps(whole, indent=2, ensure_ascii=False).encode(errors="surrogateescape")
+    return FakeAnswer(status, body)
 
 
 def _refusal(status: int, number: int, description: str, error: str = "") -> FakeAnswer:

@@ -4,7 +4,7 @@ There is no third way to read it, so a decision cannot forget that Slurm may not
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.model import Node
@@ -20,6 +20,8 @@ class Seen:
     """Monotonic second at which the read began; its address and slurmd start tell whose record it is."""
     confirmed: bool
     """False while `node` includes a write of ours that no later read has shown yet."""
+    drained_since: float | None = None
+    """Monotonic second at which the first of the unbroken reads had ended that show it drained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +39,23 @@ class Known:
     """Nodes that were read singly after that: when each of those reads began."""
     pending: frozenset[str]
     """Nodes with a write of ours that no later read has shown yet."""
+    drained: Mapping[str, float] = field(default_factory=dict)
+    """Drained nodes: monotonic second at which the first of the unbroken reads had ended that show it.
+
+    No job starts on a drained node, so a job list that began later shows every job on it.
+    """
+
+    def wall(self, monotonic: float) -> float:
+        """Return a monotonic second of this view in seconds since 1970."""
+        return self.at + monotonic - self.began_at
 
     def seen(self, name: str) -> Seen:
-        return Seen(self.nodes.get(name), self.later.get(name, self.began_at), name not in self.pending)
+        return Seen(
+            self.nodes.get(name),
+            self.later.get(name, self.began_at),
+            name not in self.pending,
+            self.drained.get(name),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,8 @@ class Change:
     """Nodes that differ, and nodes whose pending write was confirmed; empty if only the knowing changed."""
     old: State
     new: State
+    jobs: bool = False
+    """The list of jobs and reservations was read anew."""
 
 
 Subscriber = Callable[[Change], None]

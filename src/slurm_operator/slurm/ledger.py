@@ -12,6 +12,7 @@ from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Change, Known, State, Unknown
 from slurm_operator.slurm.model import Node
 from slurm_operator.slurm.overlay import Effect, Overlay
+from slurm_operator.slurm.states import is_drain
 
 NOT_READ_YET = "Slurm has not been read yet"
 
@@ -55,6 +56,7 @@ class Ledger:
         self._epoch = 0
         self._lost: frozenset[str] = frozenset()
         self._lost_until = 0.0
+        self._drained: dict[str, float] = {}
 
     @property
     def epoch(self) -> int:
@@ -86,11 +88,27 @@ class Ledger:
             self._epoch += 1
             self._lost |= gone - self._overlay.pending
             self._lost_until = self._clock.monotonic() + self._settle
+            self._drained.clear()
+        changed = {name for name, node in nodes.items() if _differs(self._base.get(name), node)}
+        if isinstance(self.state, Unknown):
+            self._drained.clear()  # what happened meanwhile was not seen: a drain may have been lifted and set again
+        is_broken = boot != self._boot or isinstance(self.state, Unknown)
+        self._note_drained(nodes if is_broken else {name: nodes[name] for name in changed})
+        for name in gone:
+            self._drained.pop(name, None)
         self._boot = boot
-        self._unpublished |= gone
-        self._unpublished.update(name for name, node in nodes.items() if _differs(self._base.get(name), node))
+        self._unpublished |= gone | changed
         self._base = nodes
         return self._read_all(read)
+
+    def _note_drained(self, nodes: Mapping[str, Node]) -> None:
+        """A drain counts from the end of the read: it may have been set after the read began, and a job before it."""
+        now = self._clock.monotonic()
+        for name, node in nodes.items():
+            if is_drain(node.state):
+                self._drained.setdefault(name, now)
+            else:
+                self._drained.pop(name, None)
 
     def took_no_change(self, read: ListRead) -> Change | None:
         """Nothing had changed since the list before."""
@@ -106,11 +124,13 @@ class Ledger:
                 continue
             if nodes.get(name) != node:
                 self._unpublished.add(name)
+            self._later[name] = began
             if node is None:
                 nodes.pop(name, None)
+                self._drained.pop(name, None)
             else:
                 nodes[name] = node
-            self._later[name] = began
+                self._note_drained({name: node})
             settled += self._overlay.settle(began.turn, (name,))
         self._base = nodes
         if isinstance(self.state, Unknown):
@@ -141,6 +161,7 @@ class Ledger:
         self._boot = 0
         self._epoch += 1
         self._lost = frozenset()
+        self._drained.clear()
         return self._doubt(why, None)
 
     def _read_all(self, read: ListRead) -> Change | None:
@@ -168,6 +189,7 @@ class Ledger:
             epoch=self._epoch,
             later={name: began.monotonic for name, began in self._later.items()},
             pending=self._overlay.pending,
+            drained=dict(self._drained),
         )
 
     def _doubt(self, why: str, error: SlurmError | None) -> Change | None:

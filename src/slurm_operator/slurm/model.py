@@ -36,6 +36,7 @@ class Node(Rest, frozen=True):
     address: str = ""
     state: tuple[str, ...] = ()
     reason: str = ""
+    reason_set_by_user: str = ""
     comment: str = ""
     extra: str = ""
     features: tuple[str, ...] = ()
@@ -57,6 +58,10 @@ class Job(Rest, frozen=True):
     user_id: int = 0
     user_name: str = ""
     partition: str = ""
+    """One or more names, separated by commas."""
+    required_nodes: str = ""
+    """Hostlist that the user asked for."""
+    excluded_nodes: str = ""
     name: str = ""
 
 

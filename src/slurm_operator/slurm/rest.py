@@ -11,6 +11,7 @@ import msgspec
 
 from slurm_operator.slurm.breaker import Breaker
 from slurm_operator.slurm.clock import Clock
+from slurm_operator.slurm.decode import UNREADABLE, decode_replacing
 from slurm_operator.slurm.errors import (
     AuthFailed,
     DeadlineExceeded,
@@ -86,7 +87,7 @@ class WholeBody(Generic[AnswerT]):
         self._bytes += chunk
 
     def finish(self) -> AnswerT:
-        return self._decoder.decode(self._bytes)
+        return decode_replacing(self._decoder.decode, self._bytes)
 
 
 class Reply(msgspec.Struct, Generic[AnswerT], frozen=True):
@@ -214,7 +215,7 @@ class Rest:
         await _pour(response, body, meter)
         try:
             answer = body.finish()
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise Garbage(str(call), str(error), status=_OK) from error
         if answer.errors:
             raise from_answer(str(call), _OK, answer.errors, missing=call.missing, bulk=call.bulk)
@@ -234,7 +235,7 @@ async def _refusal(call: Call, response: Response, meter: "_Meter") -> Exception
     await _pour(response, body, meter)
     try:
         return from_answer(str(call), status, body.finish().errors, missing=call.missing, bulk=call.bulk)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         if status == _NOT_FOUND:
             return _UnknownPath()
         return from_answer(str(call), status, ()) if status >= 400 else Garbage(str(call), f"HTTP {status}")

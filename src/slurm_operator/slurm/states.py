@@ -6,7 +6,7 @@ COMPLETING shows IDLE as its base already, so no base state alone says that a no
 from collections.abc import Collection
 from enum import Enum
 
-from slurm_operator.api.names import POD_BASE_STATES, POD_CONDITION_PREFIX, POD_FLAG_STATES
+from slurm_operator.api.names import POD_BASE_STATES, POD_CONDITION_PREFIX, POD_FLAG_STATES, SLURM_USER
 from slurm_operator.slurm.reasons import is_ours
 
 State = Collection[str]
@@ -25,8 +25,14 @@ _FLAGS = {
 }
 
 
+REJECTED = frozenset({"INVALID", "INVALID_REG"})
+"""Flags of a node that slurmctld rejected when it registered."""
+NOT_RESPONDING_REASON = "Not responding"
+"""What slurmctld itself writes when it takes a node down that does not answer."""
+
+
 class DrainOwner(Enum):
-    """Who drained a node: only our own drains may ever be changed or lifted."""
+    """Who took a node out of service: only our own drains may ever be changed or lifted."""
 
     NOBODY = "nobody"
     OURS = "ours"
@@ -62,10 +68,29 @@ def is_responding(state: State) -> bool:
 
 
 def drain_owner(state: State, reason: str) -> DrainOwner:
-    """A drain without a reason of ours is somebody else's, also one without any reason."""
+    """Return who drained a node. A drain without a reason of ours is foreign, also one without any reason."""
     if not is_drain(state):
         return DrainOwner.NOBODY
     return DrainOwner.OURS if is_ours(reason) else DrainOwner.FOREIGN
+
+
+def claim_owner(state: State, reason: str, reason_set_by: str = "") -> DrainOwner:
+    """Return who took a node out of service, by a drain, DOWN or FAIL.
+
+    A node that slurmctld took down because it does not answer, or drained because it registered as something else than
+    Slurm has on record, is in no administrator's hands.
+    """
+    if not (is_drain(state) or is_down(state) or "FAIL" in state):
+        return DrainOwner.NOBODY
+    if is_ours(reason):
+        return DrainOwner.OURS
+    if REJECTED & {*state} and reason_set_by == SLURM_USER:
+        return DrainOwner.NOBODY
+    if not is_down(state) or "FAIL" in state:
+        return DrainOwner.FOREIGN
+    unanswered = not reason and not is_responding(state) and not is_drain(state)
+    by_slurmctld = unanswered or reason.startswith(NOT_RESPONDING_REASON)
+    return DrainOwner.NOBODY if by_slurmctld else DrainOwner.FOREIGN
 
 
 def base_state(state: State) -> str | None:

@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from slurm_operator.slurm.decode import UNREADABLE, decode_replacing
+
 Item = TypeVar("Item")
 Document = TypeVar("Document")
 
@@ -50,8 +52,8 @@ class ListStream(Generic[Item, Document]):
     def finish(self) -> Document:
         """The rest of the document: its last items are in the list's own place."""
         if not self._head:
-            return self._document.decode(self._buffer)
-        return self._document.decode(self._head + self._buffer[1:])
+            return decode_replacing(self._document.decode, self._buffer)
+        return decode_replacing(self._document.decode, self._head + self._buffer[1:])
 
     def _find_list(self) -> bool:
         match = self._start.search(self._buffer, 0, _LONGEST_HEAD)
@@ -59,8 +61,8 @@ class ListStream(Generic[Item, Document]):
             return False
         head = bytes(self._buffer[: match.start(1)])
         try:
-            msgspec.json.decode(head + b"]}")
-        except msgspec.DecodeError:
+            decode_replacing(msgspec.json.decode, head + b"]}")
+        except UNREADABLE:
             return False
         gap = match[1]
         self._head, self._separator = head, gap + b"}," + gap + b"{"
@@ -77,8 +79,8 @@ class ListStream(Generic[Item, Document]):
         piece = self._buffer[: comma + 1]
         piece[comma] = _CLOSE
         try:
-            items = self._items.decode(piece)
-        except msgspec.DecodeError:
+            items = decode_replacing(self._items.decode, piece)
+        except UNREADABLE:
             self._cut_from = len(self._buffer) * 2
             return
         del self._buffer[:comma]

@@ -20,6 +20,7 @@ GONE_SECONDS = 4
 """A machine that acknowledges nothing for so long is not there any more."""
 _CHUNK = 1 << 18
 _NO_BODY = (204, 304)
+_UNTIL_THE_END = -1
 
 
 class Response(Protocol):
@@ -153,13 +154,15 @@ class _HttpResponse:
     def __init__(self, reader: asyncio.StreamReader, head: bytes) -> None:
         status_line, *lines = head.decode("latin-1").strip().split("\r\n")
         version, _, rest = status_line.partition(" ")
-        if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+        if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
             raise _Malformed(f"the answer begins with {status_line[:60]!r}")
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         self.status = int(rest[:3])
         self._reader = reader
         self._chunked = "chunked" in fields.get("transfer-encoding", "").lower()
-        self._length = 0 if self.status in _NO_BODY else _integer(fields.get("content-length", "-1"))
+        self._length = _size(fields["content-length"]) if "content-length" in fields else _UNTIL_THE_END
+        if self.status in _NO_BODY:
+            self._length = 0
         self._complete = self._length == 0
         self._stays_open = "close" not in fields.get("connection", "").lower()
 
@@ -169,10 +172,10 @@ class _HttpResponse:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         if self._chunked:
-            while size := _integer((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16):
+            while size := _size((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16):
                 yield (await self._reader.readexactly(size + 2))[:-2]
             await self._reader.readuntil(b"\r\n")
-        elif self._length < 0:
+        elif self._length == _UNTIL_THE_END:
             self._stays_open = False
             while chunk := await self._reader.read(_CHUNK):
                 yield chunk
@@ -191,11 +194,14 @@ class _HttpResponse:
             yield chunk
 
 
-def _integer(text: str | bytes, base: int = 10) -> int:
+def _size(text: str | bytes, base: int = 10) -> int:
     try:
-        return int(text, base)
+        size = int(text, base)
     except ValueError as error:
         raise _Malformed(f"{text!r} is not a number") from error
+    if size < 0:
+        raise _Malformed(f"{text!r} is no size")
+    return size
 
 
 def _message(method: str, url: str, headers: dict[str, str], body: bytes | None) -> tuple[_Origin, bytes]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from slurm_operator.slurm.client import Listing, NotChanged, SlurmClient
 from slurm_operator.slurm.clock import Clock
 from slurm_operator.slurm.errors import NotFound, SlurmError
-from slurm_operator.slurm.jobs import JobEnds, JobEndsReader
+from slurm_operator.slurm.jobs import JobList, JobListReader
 from slurm_operator.slurm.known import Change, State, Subscriber
 from slurm_operator.slurm.ledger import Began, Ledger, ListRead
 from slurm_operator.slurm.model import Node, NodeUpdate
@@ -21,6 +21,8 @@ from slurm_operator.slurm.pace import Pace
 log = logging.getLogger(__name__)
 
 _SINGLES_AT_ONCE = 16
+JOBS_MAX_AGE_SECONDS = 30.0
+"""Age that a watched list of jobs reaches before it is read again."""
 _LISTS_SUFFICE_BELOW = 1.5
 """Seconds: while lists may come this often, reading single nodes gains nothing."""
 
@@ -31,12 +33,14 @@ class SlurmView:
         self._clock = clock
         self._pace = pace or Pace()
         self._ledger = Ledger(clock, self._pace.settle)
-        self._jobs = JobEndsReader(client, clock, self._pace)
+        self._jobs = JobListReader(client, clock, self._pace)
         self._subscribers: list[Subscriber] = []
         self._watched: dict[Hashable, frozenset[str]] = {}
         self._recheck: set[str] = set()
         self._hurry = asyncio.Event()
         self._wanted = asyncio.Event()
+        self._jobs_wanted: set[Hashable] = set()
+        self._jobs_asked = asyncio.Event()
         self._last_update = 0
         self._failures = 0
         self._list_period = 0.0
@@ -64,20 +68,42 @@ class SlurmView:
         else:
             self._watched.pop(owner, None)
 
-    async def job_ends(self, max_age: float = 30.0) -> JobEnds:
-        """When the running jobs will have ended. Dear: Slurm can only give all jobs."""
-        return await self._jobs.read(max_age, self._ledger.epoch)
+    async def read_jobs(self, max_age: float, patience: float | None = None) -> JobList:
+        """Return all jobs and reservations, read at most `max_age` seconds ago. Costly: 8 kB a job.
+
+        With `patience`, raise SlurmError after so many seconds; the read goes on in the background.
+        """
+        return await self._jobs.read(max_age, self._ledger.epoch, patience)
 
     @property
-    def last_job_ends(self) -> JobEnds | None:
-        """What the last such read showed, however old it is."""
-        return self._jobs.last
+    def jobs(self) -> JobList | None:
+        """The last list of jobs and reservations of this slurmctld, however old."""
+        return self._jobs.last(self._ledger.epoch)
+
+    def watch_jobs(self, owner: Hashable, wanted: bool) -> None:
+        """Keep the list of jobs fresh while at least one owner wants it."""
+        if wanted and owner not in self._jobs_wanted:
+            self._jobs_wanted.add(owner)
+            self._jobs_asked.set()
+        elif not wanted:
+            self._jobs_wanted.discard(owner)
 
     # --- writes ---------------------------------------------------------------------------------------------------
 
-    async def look(self, name: str) -> Node:
-        """One node as it is right now, for a decision that cannot wait for the next read."""
-        return await self._client.node(name)
+    async def look(self, names: Collection[str]) -> dict[str, Node]:
+        """Return these nodes as they are right now, for a last check before a write; a missing record is left out.
+
+        A few are read singly, many by one list.
+        """
+        if len(names) > _SINGLES_AT_ONCE:
+            found: list[Node] = []
+            await self._client.nodes(found.extend)
+            return {node.name: node for node in found if node.name in names}
+        looks = await asyncio.gather(*(self._read_node(name) for name in names), return_exceptions=True)
+        for look in looks:
+            if isinstance(look, BaseException):
+                raise look
+        return {look.name: look for look in looks if isinstance(look, Node)}
 
     async def drain(self, names: Collection[str], reason: str) -> None:
         await self.update(names, NodeUpdate(state=("DRAIN",), reason=reason))
@@ -101,7 +127,9 @@ class SlurmView:
         try:
             await self._client.delete_nodes(names)
         finally:
-            self._read_soon(names)
+            # slurmctld does not count the deletion of its last records as a change: only a whole list shows it.
+            self._last_update = 0
+            self._hurry.set()
         self._ledger.wrote(names, None)
 
     def set_key(self, key: bytes) -> None:
@@ -124,9 +152,13 @@ class SlurmView:
     # --- the poller -----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._read_lists())
-            group.create_task(self._read_singles())
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read_lists())
+                group.create_task(self._read_singles())
+                group.create_task(self._keep_jobs())
+        finally:
+            await self._jobs.close()
 
     def crashed(self, why: str) -> None:
         """The poller itself failed: say so rather than show old news as new."""
@@ -184,6 +216,17 @@ class SlurmView:
         if isinstance(listing, NotChanged) and statistics.now < self._last_update:
             self._last_update = 0
         return statistics.counting_since
+
+    async def _keep_jobs(self) -> None:
+        while True:
+            self._jobs_asked.clear()
+            if self._jobs_wanted:
+                before = self.jobs
+                with suppress(SlurmError):  # the next try follows; readers see how old the last list is
+                    await self.read_jobs(JOBS_MAX_AGE_SECONDS / 2)
+                if self.jobs is not before:
+                    self._notify(Change(frozenset(), self.state, self.state, jobs=True))
+            await _sleep(self._pace.quiet, JOBS_MAX_AGE_SECONDS if self._jobs_wanted else None, self._jobs_asked)
 
     @property
     def _singles_pay(self) -> bool:

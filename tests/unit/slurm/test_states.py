@@ -5,7 +5,7 @@ import pytest
 from slurm_operator.api.names import POD_FLAG_STATES
 from slurm_operator.slurm import states
 from slurm_operator.slurm.reasons import LONGEST_REASON, is_ours, our_reason, sanitised
-from slurm_operator.slurm.states import DrainOwner, drain_owner
+from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,22 @@ def test_a_reason_is_one_harmless_line(text: str, expected: str) -> None:
 def test_our_reasons_are_recognised(text: str, expected: str) -> None:
     assert our_reason(text) == expected
     assert is_ours(our_reason(text))
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "owner"),
+    [
+        ("IDLE", "old words", DrainOwner.NOBODY),
+        ("IDLE DRAIN", "bad disk", DrainOwner.FOREIGN),
+        ("IDLE FAIL", "GPU 3 fell off the bus", DrainOwner.FOREIGN),
+        ("DOWN", "burnt", DrainOwner.FOREIGN),
+        ("DOWN", "", DrainOwner.FOREIGN),
+        ("DOWN NOT_RESPONDING", "", DrainOwner.NOBODY),
+        ("DOWN DRAIN NOT_RESPONDING", "", DrainOwner.FOREIGN),
+        ("DOWN NOT_RESPONDING", "Not responding", DrainOwner.NOBODY),
+        ("DOWN FAIL", "Not responding", DrainOwner.FOREIGN),
+        ("DOWN DRAIN", "slurm-operator: worker pod is going away", DrainOwner.OURS),
+    ],
+)
+def test_whose_claim_keeps_a_node_out_of_service(state: str, reason: str, owner: DrainOwner) -> None:
+    assert claim_owner(state.split(), reason) is owner

@@ -17,6 +17,9 @@ LOG_DIR = "/var/log/slurm"
 MIN_NODE_COUNT = 1024
 MAX_NODE_COUNT = 65533  # what slurmctld can number
 
+GROUPS = "NodeSets and partitions"
+"""Title of the section that `groups.py` reads back."""
+
 _JWT_KEY = f"jwt_key={CONF_DIR}/jwt.key"
 _JWKS = f"jwks={CONF_DIR}/jwks.json"
 
@@ -96,7 +99,7 @@ def slurm_conf(conf: SlurmConf) -> str:
         ("Plugins", [*_auth(), *_parameters(merged), *_when(conf.metrics, MetricsType="metrics/openmetrics")]),
         ("Accounting", _accounting(conf.accounting)),
         ("Prolog and epilog", _scripts(conf.scripts)),
-        ("NodeSets and partitions", _groups(conf.groups)),
+        (GROUPS, _groups(conf.groups)),
         *_extra(conf.extra, merged),
     )
 

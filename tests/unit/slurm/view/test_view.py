@@ -176,29 +176,3 @@ async def test_writing_to_nobody_asks_nothing(cluster: Watched) -> None:
     await cluster.view.drain([], "x")
     await cluster.view.delete([])
     assert cluster.slurm.calls == []
-
-
-# --- jobs ---------------------------------------------------------------------------------------------------------
-
-
-async def test_jobs_are_read_only_when_somebody_asks(cluster: Watched) -> None:
-    """scenario 151"""
-    cluster.slurm.start_job(1, "w-[1-2]", minutes=30)
-    await asyncio.sleep(10)
-    assert cluster.slurm.count("GET jobs") == 0
-    ends = await cluster.view.job_ends()
-    assert ends.latest == dict.fromkeys(["w-1", "w-2"], cluster.slurm.jobs[1].start + 1800)
-    assert cluster.view.last_job_ends == ends
-
-
-async def test_job_ends_are_shared_and_aged(cluster: Watched) -> None:
-    cluster.slurm.start_job(1, "w-1")
-    first, second = await asyncio.gather(cluster.view.job_ends(), cluster.view.job_ends())
-    assert first is second
-    await asyncio.sleep(40)
-    later = await cluster.view.job_ends()
-    assert later.latest == first.latest
-    assert later.began_at > first.began_at
-    assert cluster.slurm.count("GET jobs") == 2
-    cluster.slurm.end_job(1)
-    assert (await cluster.view.job_ends(max_age=0)).latest == {}
