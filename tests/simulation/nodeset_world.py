@@ -16,18 +16,28 @@ from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.desired.worker import WorkerFacts
 from slurm_operator.kube.kinds import PODS, ControllerRevision, Node, NodeSpec, Pod, PodSpec, PodStatus
 from slurm_operator.kube.model import Condition, ObjectMeta, OwnerReference
-from slurm_operator.nodeset.slurm_actions import Drain, Forget, RemoveDrained, Resume, SlurmAction, Undrain
+from slurm_operator.nodeset.ownership import Ownership
+from slurm_operator.nodeset.slurm_actions import (
+    Drain,
+    Forget,
+    RemoveDrained,
+    RemoveUnregistered,
+    Resume,
+    SlurmAction,
+    Undrain,
+)
 from slurm_operator.nodeset.world import Slurm, World
 from slurm_operator.runtime.actions import ApplyStatus, Create, Delete, Patch
 from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import InOrder, Plan
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.model import NodeUpdate, Number
 from slurm_operator.slurm.overlay import Overlay
 from slurm_operator.slurm.states import is_drain, is_drained
-from tests.unit.nodeset.make import NODESET_UID, NOW, controller, nodeset
+from tests.unit.nodeset.make import BUDGET, BUDGET_UID, NODESET_UID, NOW, controller, nodeset
 
 Decide = Callable[[World], Plan[Any]]
 STEP = 10.0
@@ -49,13 +59,18 @@ class Truth:
     address: str
     started: float
     jobs: int = 0
+    suspended: int = 0
+    """Of these jobs: with CR_Core the node shows IDLE while all its jobs are suspended, and may be deleted."""
     drain: bool = False
     down: bool = False
     reason: str = ""
+    responding: bool = True
+    """Whether its slurmd runs."""
 
     def shown(self, name: str) -> SlurmNode:
-        base = "DOWN" if self.down else "MIXED" if self.jobs else "IDLE"
-        state = (base, "DRAIN", "DYNAMIC_NORM") if self.drain else (base, "DYNAMIC_NORM")
+        base = "DOWN" if self.down else "MIXED" if self.jobs > self.suspended else "IDLE"
+        flags = {"DRAIN": self.drain, "DYNAMIC_NORM": True, "NOT_RESPONDING": not self.responding}
+        state = (base, *(flag for flag, on in flags.items() if on))
         start = Number(set=True, number=int(self.started))
         return SlurmNode(name=name, state=state, reason=self.reason, address=self.address, slurmd_start_time=start)
 
@@ -68,6 +83,8 @@ class Simulation:
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     slurm: dict[str, Truth] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)
+    """Nodes that a pending job, a job elsewhere or a reservation names."""
     revisions: dict[str, ControllerRevision] = field(default_factory=dict)
     reachable: bool = True
     serial: int = 0
@@ -79,6 +96,7 @@ class Simulation:
         }
         self._read: dict[str, SlurmNode] = {}
         self._read_at = self.now
+        self._drained: dict[str, float] = {}
         self._overlay = Overlay()
         self._restarted = False
         self._turn = 0
@@ -89,13 +107,22 @@ class Simulation:
         if not self.reachable or self._restarted:
             return Unknown(self.now, "slurmrestd has not answered yet")
         shown = self._overlay.over(self._read)
-        return Known(shown, self._read_at, self._read_at, 1, 1, {}, self._overlay.pending)
+        return Known(shown, self._read_at, self._read_at, 1, 1, {}, self._overlay.pending, self._drained)
+
+    def jobs(self) -> JobList | None:
+        """The list of jobs as a pass reads it before it decides."""
+        if not self.reachable:
+            return None
+        holding = {name: (1,) for name, truth in self.slurm.items() if truth.jobs}
+        return JobList(self.now, holding=holding, naming=dict.fromkeys(self.named, (2,)))
 
     def read(self) -> None:
         """A read of all nodes, which begins and ends now."""
         if self.reachable:
             self._read = {name: truth.shown(name) for name, truth in self.slurm.items()}
             self._read_at = self.now
+            drained = [name for name, node in self._read.items() if is_drain(node.state)]
+            self._drained = {name: self._drained.get(name, self.now) for name in drained}
             self._restarted = False
             self._turn += 1
             self._overlay.settle(self._turn)
@@ -110,6 +137,8 @@ class Simulation:
             revisions=tuple(self.revisions.values()),
             facts=WorkerFacts(controller=current),
             slurm=self.view(),
+            jobs=self.jobs(),
+            ownership=Ownership(BUDGET_UID),
             now=self.now,
         )
 
@@ -138,16 +167,20 @@ class Simulation:
         known = self.slurm.get(name)
         if known is None:
             self.slurm[name] = Truth(address, self.now)
-        else:  # an existing record keeps its drain, and its jobs died with the earlier pod
-            known.address, known.started, known.jobs = address, self.now, 0
-            known.down = False
+        else:  # an existing record stays drained and DOWN (ReturnToService=0); its jobs died with the earlier pod
+            known.address, known.started, known.jobs, known.suspended = address, self.now, 0, 0
+            known.responding = True
 
     def _end(self, name: str) -> None:
+        """What the preStop hook does, then the daemon is gone: a claim that is not ours stays as it is."""
         del self.pods[name]
         truth = self.slurm.get(name)
-        if truth is not None:
-            truth.down = True
-            truth.reason = truth.reason or f"{names.REASON_PREFIX}the pod is going away"
+        if truth is None:
+            return
+        truth.responding = False
+        claimed = (truth.drain or truth.down) and not truth.reason.startswith(names.REASON_PREFIX)
+        if not claimed:
+            truth.down, truth.reason = True, f"{names.REASON_PREFIX}worker pod is going away"
 
     def start_job(self, rng: random.Random) -> None:
         usable = [
@@ -159,7 +192,24 @@ class Simulation:
     def end_job(self, rng: random.Random) -> None:
         busy = sorted(name for name, truth in self.slurm.items() if truth.jobs)
         if busy:
-            self.slurm[rng.choice(busy)].jobs -= 1
+            truth = self.slurm[rng.choice(busy)]
+            truth.jobs -= 1
+            truth.suspended = min(truth.suspended, truth.jobs)
+
+    def suspend_jobs(self, rng: random.Random) -> None:
+        busy = sorted(name for name, truth in self.slurm.items() if truth.jobs)
+        if busy:
+            truth = self.slurm[rng.choice(busy)]
+            truth.suspended = truth.jobs
+
+    def resume_jobs(self) -> None:
+        for truth in self.slurm.values():
+            truth.suspended = 0
+
+    def name_node(self, rng: random.Random) -> None:
+        """A job is submitted with this node's name, or a reservation is made."""
+        if self.slurm:
+            self.named.add(rng.choice(sorted(self.slurm)))
 
     def _alive(self, name: str) -> bool:
         pod = self.pods.get(name)
@@ -194,6 +244,11 @@ class Simulation:
                 truth = self.slurm.get(action.node)
                 if self.reachable and truth is not None and is_drained(truth.shown(action.node).state):
                     self._delete(delete(PODS, action.pod))
+            case RemoveUnregistered():
+                found = self.slurm.get(action.node)
+                mine = found is not None and found.address == action.pod.status.pod_ip
+                if self.reachable and not mine:
+                    self._delete(delete(PODS, action.pod))
             case ApplyStatus():
                 status = msgspec.convert(action.manifest["status"], NodeSetStatus)
                 self.nodeset = msgspec.structs.replace(self.nodeset, status=status)
@@ -220,9 +275,11 @@ class Simulation:
                     truth.drain, truth.reason = False, ""
                     self._overlay.wrote([name], NodeUpdate(state=("UNDRAIN",), reason=""), self._turn)
                 case Resume():
-                    truth.down, truth.reason = False, ""
+                    truth.down, truth.drain, truth.reason = False, False, ""
                     self._overlay.wrote([name], NodeUpdate(state=("RESUME",), reason=""), self._turn)
-                case Forget() if not truth.jobs:
+                case Forget() if truth.jobs <= truth.suspended:
+                    if truth.jobs or name in self.named:
+                        raise JobLostError(f"{action} ends a suspended job, or one that names {name}")
                     del self.slurm[name]
                     self._overlay.wrote([name], None, self._turn)
 
@@ -242,7 +299,7 @@ class Simulation:
                 uid=f"uid-{self.serial}",
                 labels=meta["labels"],
                 creation_timestamp=rfc3339(self.now),
-                owner_references=(owner,),
+                owner_references=(owner, BUDGET),
             ),
             status=PodStatus(phase="Pending"),
         )
@@ -288,7 +345,7 @@ class Simulation:
     def admin_undrains(self, name: str) -> None:
         truth = self.slurm.get(name)
         if truth is not None and truth.drain and not truth.reason.startswith(names.REASON_PREFIX):
-            truth.drain, truth.reason = False, ""
+            truth.drain, truth.down, truth.reason = False, False, ""  # scontrol update State=RESUME
 
     # What must hold
 

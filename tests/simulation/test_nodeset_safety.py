@@ -19,11 +19,13 @@ from slurm_operator.nodeset.slurm_actions import Undrain
 from slurm_operator.nodeset.world import Standing, World
 from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import Plan
+from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.states import is_drain
 from tests.simulation.nodeset_world import STEP, ForeignDrainError, JobLostError, Simulation
 
 EVENTS = (
     "read", "read", "tick", "tick", "reconcile", "reconcile", "crash", "job starts", "job starts", "job ends",
+    "jobs suspend", "jobs resume", "job names", "names go",
     "scale", "update", "cordon", "uncordon", "admin drains", "admin undrains", "slurm down", "slurm up",
 )  # fmt: skip
 
@@ -44,6 +46,14 @@ def live(history: Simulation, event: str, rng: random.Random) -> None:  # noqa: 
             history.start_job(rng)
         case "job ends":
             history.end_job(rng)
+        case "jobs suspend":
+            history.suspend_jobs(rng)
+        case "jobs resume":
+            history.resume_jobs()
+        case "job names":
+            history.name_node(rng)
+        case "names go":
+            history.named.clear()
         case "scale":
             history.scale(rng.randrange(6))
         case "update":
@@ -64,18 +74,19 @@ def live(history: Simulation, event: str, rng: random.Random) -> None:  # noqa: 
 
 
 def settle(history: Simulation, steps: int = 60) -> int:
-    """Faults are over, jobs end, nodes are uncordoned: how many passes until there is nothing left to do."""
+    """Faults are over, jobs end, nodes are uncordoned: how many passes until there is nothing to do or to wait for."""
     history.reachable = True
     for node in history.nodes:
         history.cordon(node, False)
     for truth in history.slurm.values():
-        truth.jobs = 0
+        truth.jobs = truth.suspended = 0
+    history.named.clear()
     for name in list(history.slurm):
         history.admin_undrains(name)
     for passed in range(steps):
         history.read()
         up = all(pod.status.phase == "Running" and not pod.metadata.terminating for pod in history.pods.values())
-        if history.reconcile() == 0 and up:
+        if history.reconcile() == 0 and up and decide(history.world()).after is None:
             return passed
         history.tick()
     raise AssertionError(f"not at rest after {steps} passes: {decide(history.world())}")
@@ -150,8 +161,14 @@ def meddling(world: World) -> Plan[Any]:
     return replace(plan, actions=(*plan.actions, *([Undrain(drained)] if drained else [])))
 
 
+def forgetful(world: World) -> Plan[Any]:
+    """Deletes records by the state of the node alone, as Slurm itself would allow."""
+    return decide(replace(world, jobs=JobList(world.now)))
+
+
 @pytest.mark.parametrize(
-    ("unsafe", "crime"), [(hasty, JobLostError), (impatient, JobLostError), (meddling, ForeignDrainError)]
+    ("unsafe", "crime"),
+    [(hasty, JobLostError), (impatient, JobLostError), (meddling, ForeignDrainError), (forgetful, JobLostError)],
 )
 def test_an_unsafe_decision_is_caught(unsafe: Callable[[World], Plan[Any]], crime: type[AssertionError]) -> None:
     def caught() -> bool:

@@ -8,6 +8,7 @@ from slurm_operator.api.common import LocalObjectReference
 from slurm_operator.desired import endpoints
 from slurm_operator.desired.dns import DEFAULT_DOMAIN, short_name
 from slurm_operator.kube.resource import Manifest
+from slurm_operator.slurm.conf.parser import parse
 from slurm_operator.slurm.conf.writer import (
     Host,
     NodeGroup,
@@ -30,7 +31,8 @@ class ControllerFacts:
 
     accounting: Accounting | None = None
     nodesets: tuple[NodeSet, ...] = ()
-    retired: tuple[NodeGroup, ...] = ()  # groups without a NodeSet that Slurm still has job records of
+    retired: tuple[NodeGroup, ...] = ()  # groups whose partition stays although no NodeSet asks for it
+    standing: tuple[str, ...] = ()  # names of the groups in force, in their order
     config_maps: Mapping[str, Files] = field(default_factory=dict)  # data of the referenced ConfigMaps, by name
     slurm_key_hash: str = ""
     jwt_key_hash: str = ""
@@ -89,16 +91,33 @@ def _workers(nodesets: Iterable[NodeSet]) -> int:
     return sum(max(nodeset.spec.replicas, nodeset.status.desired, nodeset.status.replicas) for nodeset in nodesets)
 
 
-def _groups(facts: ControllerFacts) -> tuple[NodeGroup, ...]:
+def wanted_groups(nodesets: Iterable[NodeSet]) -> tuple[NodeGroup, ...]:
     """One group per name: a second partition of the same name would keep slurmctld from starting."""
     groups: dict[str, NodeGroup] = {}
-    for nodeset in sorted(facts.nodesets, key=lambda nodeset: nodeset.metadata.name):
+    for nodeset in sorted(nodesets, key=lambda nodeset: nodeset.metadata.name):
         group = NodeGroup(nodeset.slurm_name, _partition(nodeset))
         if groups.setdefault(group.name, group).partition is None:
             groups[group.name] = group
-    for group in facts.retired:
-        groups.setdefault(group.name, group)
     return tuple(groups.values())
+
+
+def defined_partitions(controller: Controller, config_maps: Mapping[str, Files]) -> frozenset[str]:
+    """Names of the partitions in the administrator's own text."""
+    included = {file: text for name in referenced(controller) for file, text in config_maps.get(name, {}).items()}
+    conf = parse(controller.spec.extra_conf, resolve=included.get)
+    return frozenset(line.value for line in conf.all("PartitionName"))
+
+
+def _groups(facts: ControllerFacts) -> tuple[NodeGroup, ...]:
+    groups = {group.name: group for group in wanted_groups(facts.nodesets)}
+    if not facts.retired:
+        return tuple(groups.values())
+    for group in facts.retired:
+        if groups.setdefault(group.name, group).partition is None:
+            groups[group.name] = group
+    # In the order in force: where a group is merely kept, the text does not change and slurmctld does not restart.
+    place = {name: number for number, name in enumerate(facts.standing)}
+    return tuple(sorted(groups.values(), key=lambda group: place.get(group.name, len(place))))
 
 
 def _partition(nodeset: NodeSet) -> str | None:

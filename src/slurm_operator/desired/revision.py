@@ -40,6 +40,15 @@ def controller_revision(nodeset: NodeSet, number: int, collisions: int = 0) -> M
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": metadata.child(nodeset, names.revision(nodeset.metadata.name, digest), labels),
-        "data": data,
+        "data": _in_order(data),
         "revision": number,
     }
+
+
+def _in_order(data: Manifest) -> Manifest:
+    """Return the data with its keys in the API server's order, which keeps data as it was sent and writes it in order.
+
+    In another order every patch by the garbage collector is refused as a change of the data.
+    """
+    ordered: Manifest = json.loads(json.dumps(data, sort_keys=True))
+    return ordered

@@ -14,6 +14,7 @@ from slurm_operator.api.values import parse_quantity
 from slurm_operator.desired import endpoints, metadata, pod
 from slurm_operator.desired.dns import DEFAULT_DOMAIN, full_name
 from slurm_operator.desired.scripts import script
+from slurm_operator.desired.workers import budget_owner
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.ssh import worker_sshd_config
 from slurm_operator.slurm.conf.worker import TOPOLOGY_VARIABLE, node_conf_arguments
@@ -36,6 +37,10 @@ DAEMON_TOLERATIONS = tuple(
         ("unschedulable", "NoSchedule"),
     )
 )
+
+# A kubelet that does not answer says nothing about the jobs on its Node, and a disruption budget does not apply to the
+# eviction that would follow after five minutes.
+PATIENT_TOLERATIONS = tuple(toleration for toleration in DAEMON_TOLERATIONS if toleration["effect"] == "NoExecute")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +81,7 @@ def node_slot(nodeset: NodeSet, node: str, hostname_override: str = "") -> Slot:
     return Slot(name, hostname_override or node.partition(".")[0], node=node)
 
 
-def worker_pod(nodeset: NodeSet, template: Manifest, slot: Slot, revision: str = "") -> Manifest:
+def worker_pod(nodeset: NodeSet, template: Manifest, slot: Slot, revision: str, budget_uid: str) -> Manifest:
     """The pod of one slot; the scheduler places it. What all pods have in common they share."""
     spec = {key: value for key, value in template["spec"].items() if key != "nodeName"}
     spec["hostname"] = slot.hostname
@@ -94,10 +99,16 @@ def worker_pod(nodeset: NodeSet, template: Manifest, slot: Slot, revision: str =
             "namespace": nodeset.metadata.namespace,
             "labels": {**meta["labels"], **identity_labels(nodeset, slot, revision)},
             "annotations": dict(meta["annotations"]),
-            "ownerReferences": [metadata.owner(nodeset)],
+            "ownerReferences": worker_owners(nodeset, budget_uid),
         },
         "spec": spec,
     }
+
+
+def worker_owners(nodeset: NodeSet, budget_uid: str) -> list[Manifest]:
+    """Return the owners of a worker pod: the NodeSet controls it, the budget of the cluster, if any, only keeps it."""
+    kept = [budget_owner(nodeset.spec.controller_ref.name, budget_uid)] if budget_uid else []
+    return [metadata.owner(nodeset), *kept]
 
 
 def identity_labels(nodeset: NodeSet, slot: Slot, revision: str = "") -> dict[str, str]:
@@ -150,14 +161,14 @@ def worker_template(nodeset: NodeSet, facts: WorkerFacts) -> Manifest:
     hashes = {
         names.ANNOTATION_SSHD_CONF_HASH: metadata.text_hash(_sshd_config(nodeset)),
         names.ANNOTATION_SSSD_CONF_HASH: metadata.text_hash(facts.sssd_conf),
+        **({names.ANNOTATION_EXTERNAL: names.TRUE} if controller.spec.external else {}),
     }
-    daemon = spec.scaling_mode == "DaemonSet"
     ours: Manifest = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "subdomain": service,
         "dnsConfig": {"searches": [full_name(service, nodeset.metadata.namespace, facts.domain)]},
-        "tolerations": [_WORKER_TOLERATION, *(DAEMON_TOLERATIONS if daemon else ())],
+        "tolerations": [_WORKER_TOLERATION, *_tolerations(nodeset)],
         "initContainers": [pod.log_sidecar("slurmd", spec.logfile)],
         "containers": [_slurmd(nodeset, controller)],
         "volumes": _volumes(nodeset, controller),
@@ -170,6 +181,12 @@ def worker_template(nodeset: NodeSet, facts: WorkerFacts) -> Manifest:
         "metadata": metadata.pod(nodeset, labels(nodeset), spec.template.metadata, hashes, "slurmd"),
         "spec": pod.finished(ours, spec.template.spec),
     }
+
+
+def _tolerations(nodeset: NodeSet) -> tuple[Manifest, ...]:
+    if nodeset.spec.scaling_mode == "DaemonSet":
+        return DAEMON_TOLERATIONS
+    return PATIENT_TOLERATIONS if nodeset.spec.workload_disruption_protection else ()
 
 
 def labels(nodeset: NodeSet) -> dict[str, str]:

@@ -1,20 +1,26 @@
 """Which workers come and which go: pure choices over a world, one small function per question."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from slurm_operator.api import names
 from slurm_operator.desired.worker import Slot, ordinal_slot
+from slurm_operator.nodeset.evidence import slurmd_is_ready, slurmd_started
 from slurm_operator.nodeset.fit import fit
 from slurm_operator.nodeset.identity import daemon_slot, free_ordinals, ordinal_of
 from slurm_operator.nodeset.order import VictimKey, is_available, is_healthy, pod_deadline, victim_key
 from slurm_operator.nodeset.world import Standing, Worker, World
 from slurm_operator.slurm.hostlist import HostlistError, expand
-from slurm_operator.slurm.states import is_drain
+from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.model import Node as SlurmNode
+from slurm_operator.slurm.states import is_down, is_drain
 
 YES = ("true", "True", "TRUE", "1", "t", "T")
 """Spellings of yes in the annotation that users write; all of them count, everywhere."""
+
+FIRST_REGISTRATION_SECONDS = 60.0
+"""Seconds that a new worker has to register before it counts as one whose record was deleted."""
 
 
 class Cause(StrEnum):
@@ -29,6 +35,15 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """What has the Slurm name that a new worker would take."""
+
+    name: str
+    where: str
+    is_worker: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     desired: int
     create: tuple[Slot, ...]
@@ -36,6 +51,10 @@ class Choice:
     """Pod names that are wanted again and still taken by a pod on its way out."""
     condemned: Mapping[str, Cause]
     """Pods that must go, by name."""
+    held: Mapping[str, Holder] = field(default_factory=dict)
+    """Pod names of new workers whose Slurm name is not free."""
+    waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Workers of an old revision that stay in service for now, and the jobs and reservations that name them."""
 
     def going(self, world: World) -> list[Worker]:
         return [world.by_pod[name] for name in self.condemned]
@@ -51,22 +70,64 @@ def choose(world: World, revision: str) -> Choice:
     ]
     by_mode = _by_node if world.nodeset.spec.scaling_mode == "DaemonSet" else _by_ordinal
     desired, slots, surplus = by_mode(world, in_mode)
-    taken = {pod.metadata.name for pod in world.pods}
+    taken = {pod.metadata.name for pod in world.pods} | set(world.unreadable)
     condemned = {worker.pod_name: Cause.SCALE_IN for worker in surplus}
     if not slots:
         # Workers of the other mode make room only once their successors exist.
         condemned |= {worker.pod_name: Cause.MODE for worker in out_of_mode}
     staying = [worker for worker in in_mode if worker.pod_name not in condemned]
-    condemned |= {worker.pod_name: Cause.UPDATE for worker in outdated(world, staying, desired, revision)}
+    waiting = named_elsewhere(world, staying, revision)
+    replaceable = [worker for worker in staying if worker.name not in waiting]
+    condemned |= {worker.pod_name: Cause.UPDATE for worker in outdated(world, staying, replaceable, desired, revision)}
     condemned |= {
         worker.pod_name: Cause.UPDATE for worker in forgotten(world, staying) if worker.pod_name not in condemned
     }
+    free = [slot for slot in slots if slot.name not in taken]
+    held = names_in_use(world, free)
     return Choice(
         desired=desired,
-        create=tuple(slot for slot in slots if slot.name not in taken),
+        create=tuple(slot for slot in free if slot.name not in held),
         blocked=tuple(slot.name for slot in slots if slot.name in taken),
         condemned=condemned,
+        held=held,
+        waiting=waiting,
     )
+
+
+def named_elsewhere(world: World, workers: Iterable[Worker], revision: str) -> dict[str, tuple[str, ...]]:
+    """Return outdated workers whose record must stay, since a pending job, a job elsewhere or a reservation names it.
+
+    They stay in service: drained, a pending job that asks for one would wait for it for ever. One that is DOWN is
+    replaced without its record.
+    """
+    if world.jobs is None or world.nodeset.spec.update_strategy.type == "OnDelete":
+        return {}
+    old = [w for w in workers if w.revision != revision and w.record is not None and not is_down(w.state)]
+    users = {worker.name: world.jobs.waited_for_elsewhere(worker.name) for worker in old}
+    return {name: found for name, found in users.items() if found}
+
+
+def names_in_use(world: World, slots: Iterable[Slot]) -> dict[str, Holder]:
+    """Return the slots whose Slurm name lives elsewhere: a twin would end the jobs of the first."""
+    found: dict[str, Holder] = {}
+    workers = {worker.name: f"Pod {worker.pod_name}" for worker in world.workers if worker.live}
+    ours = recorded(world, *Cause)
+    for slot in slots:
+        name = slot.hostname
+        record = world.slurm.nodes.get(name) if isinstance(world.slurm, Known) else None
+        if where := workers.get(name) or world.neighbours.get(name):
+            found[slot.name] = Holder(name, where, is_worker=True)
+        elif record is not None and name not in ours and record.address not in world.departed and _is_alive(record):
+            where = f"a Slurm node at {record.address or 'an unknown address'} ({'+'.join(record.state)})"
+            found[slot.name] = Holder(name, where, is_worker=False)
+        else:
+            workers[name] = f"Pod {slot.name}"
+    return found
+
+
+def _is_alive(record: SlurmNode) -> bool:
+    """Return whether Slurm has not given a node up; one that was just resumed does not answer for a second either."""
+    return not is_down(record.state)
 
 
 def _by_ordinal(world: World, workers: Sequence[Worker]) -> tuple[int, list[Slot], list[Worker]]:
@@ -92,19 +153,26 @@ def _by_node(world: World, workers: Sequence[Worker]) -> tuple[int, list[Slot], 
         desired += verdict.should_run
         if verdict.should_run and not here:
             wanted.append(slots[name])
-        misnamed = [worker for worker in here if worker.name != slots[name].hostname]
+        misnamed = [worker for worker in here if _is_misnamed(worker, slots[name])]
         rightly = [worker for worker in by_expendability(world, here) if worker not in misnamed]
         surplus += misnamed + (rightly[:-1] if verdict.may_stay else rightly)
     return desired, wanted, surplus
 
 
-def outdated(world: World, workers: Sequence[Worker], desired: int, revision: str) -> list[Worker]:
-    """Workers of an old revision whose turn it is, never more healthy ones than may be away."""
+def _is_misnamed(worker: Worker, slot: Slot) -> bool:
+    """Return whether a new pod would have another name in Slurm; with hostNetwork the Node gives the name."""
+    return not worker.pod.spec.host_network and worker.name != slot.hostname
+
+
+def outdated(
+    world: World, workers: Sequence[Worker], replaceable: Sequence[Worker], desired: int, revision: str
+) -> list[Worker]:
+    """Return workers of an old revision whose turn it is, never more healthy ones than may be away."""
     strategy = world.nodeset.spec.update_strategy
-    old = [worker for worker in workers if worker.revision != revision]
+    old = [worker for worker in replaceable if worker.revision != revision]
     if strategy.type == "OnDelete" or not old:
         return []
-    unhealthy = [worker for worker in old if not is_healthy(worker.pod)]
+    unhealthy = [worker for worker in old if not _serves(worker)]
     if strategy.type != "RollingUpdate":
         return unhealthy
     missing = max(0, desired - len(workers))
@@ -112,15 +180,24 @@ def outdated(world: World, workers: Sequence[Worker], desired: int, revision: st
     not_yet = [w for w in workers if w.revision == revision and not is_available(w.pod, minimum, world.now)]
     budget = max(0, strategy.rolling_update.limit(desired) - missing - len(not_yet))
     begun = recorded(world, Cause.UPDATE)
-    healthy = [worker for worker in by_expendability(world, old) if is_healthy(worker.pod)]
+    healthy = [worker for worker in by_expendability(world, old) if _serves(worker)]
     healthy.sort(key=lambda worker: worker.name not in begun)
     return unhealthy + healthy[:budget]
 
 
+def _serves(worker: Worker) -> bool:
+    """Return whether slurmd is ready; the pod may be unready because of a sidecar beside it."""
+    return is_healthy(worker.pod) or (worker.live and slurmd_is_ready(worker.pod))
+
+
 def forgotten(world: World, workers: Iterable[Worker]) -> list[Worker]:
-    """Workers wanted back after we deleted their record: their slurmd does not register again by itself."""
+    """Workers wanted back after we deleted their record: their slurmd does not register again by itself.
+
+    One that has started only now may be the successor of a worker that was scaled in, and has not registered yet.
+    """
     begun = recorded(world, Cause.SCALE_IN, Cause.MODE, Cause.UPDATE)
-    return [worker for worker in workers if worker.standing is Standing.UNREGISTERED and worker.name in begun]
+    missing = [worker for worker in workers if worker.standing is Standing.UNREGISTERED and worker.name in begun]
+    return [worker for worker in missing if world.now - slurmd_started(worker.pod) > FIRST_REGISTRATION_SECONDS]
 
 
 def by_expendability(world: World, workers: Iterable[Worker]) -> list[Worker]:
@@ -154,7 +231,7 @@ def recorded(world: World, *causes: Cause) -> set[str]:
             try:
                 found.update(expand(drain.nodes))
             except HostlistError:
-                continue  # somebody edited the status: what we cannot read we did not write
+                continue  # not written by the operator
     return found
 
 

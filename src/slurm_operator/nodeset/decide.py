@@ -1,7 +1,7 @@
 """What to do next about one NodeSet: a pure function that reads top to bottom.
 
-It never deletes a pod that may run a job, never touches a drain of somebody else, never takes more workers away than
-the update strategy allows, and has nothing to say when everything is as it should be.
+It never deletes a pod that may run a job, never changes a drain of an administrator, never takes more workers away than
+the update strategy allows, and plans nothing when everything is as it should be.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,15 +22,17 @@ from slurm_operator.nodeset.drains import (
     left_behind,
     undrain_actions,
     unrecorded,
+    unseen_records,
     wishes,
     written_down,
 )
+from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.hands import NodeSetAction
-from slurm_operator.nodeset.identity import may_adopt
 from slurm_operator.nodeset.order import is_ready, ready_since
-from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained
-from slurm_operator.nodeset.status import degraded, same, status_of, still_asking
-from slurm_operator.nodeset.world import Gone, Standing, World
+from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
+from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
+from slurm_operator.nodeset.status import degraded, same, status_of
+from slurm_operator.nodeset.world import Gone, Standing, Worker, World, still_asking, users_of
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEvent
 from slurm_operator.runtime.children import delete, patch
 from slurm_operator.runtime.conditions import flipped
@@ -38,20 +40,28 @@ from slurm_operator.runtime.plan import InOrder, Plan, Urgency, soonest
 from slurm_operator.runtime.times import rfc3339
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.model import Node as SlurmNode
-from slurm_operator.slurm.states import DrainOwner, drain_owner, is_busy, is_down, is_responding
+from slurm_operator.slurm.states import DrainOwner, claim_owner, is_busy, is_down, is_responding
 
 RETRY_FIRST, RETRY_LONGEST = 1.0, 300.0
 """Between two pods of one name that failed, doubling."""
-WHILE_WAITING = 5.0
-"""A safety net: what is waited for normally wakes us itself."""
+WAITING_SECONDS = 5.0
+"""Fallback polling interval while something is waited for; changes normally trigger a pass."""
+NAMED_SECONDS = 30.0
+"""Polling interval while a job or a reservation names what is to go, and while a worker is not registered."""
+UNCLEAR_RETRY_SECONDS = 1.0
+"""Polling interval while the watches do not agree on how the NodeSet is deleted."""
 
 
 def decide(world: World) -> Plan[Any]:
     """The whole plan for one NodeSet."""
+    if world.ownership.fate is Fate.LEFT:
+        return Plan(tuple(leave(world)), after=WAITING_SECONDS if world.unreadable else None)
+    if world.ownership.fate is Fate.UNCLEAR:
+        return Plan(after=UNCLEAR_RETRY_SECONDS)
     revision = revision_hash(revision_data(world.nodeset))
     choice = choose(world, revision)
-    if world.nodeset.metadata.deletion_timestamp is not None and may_let_go(world, choice):
-        return Plan(tuple(release(world)))
+    if is_deleted(world) and may_let_go(world, choice):
+        return Plan(tuple(take_rest(world)) or tuple(release(world)))
     wanted = wishes(world, choice)
     status = report(world, choice, wanted, revision)
     return Plan(
@@ -63,6 +73,7 @@ def decide(world: World) -> Plan[Any]:
             *undrain_actions(world, wanted),
             *forget(world, choice),
             *remove(world, choice),
+            *replace_lost(world),
             *replace_finished(world),
             *create(world, choice, revision),
             *tell(world, choice, wanted, revision),
@@ -81,10 +92,35 @@ def hold(world: World) -> Iterator[NodeSetAction]:
 
 
 def may_let_go(world: World, choice: Choice) -> bool:
-    """Nobody is left to ask about jobs, or there is no worker left to lose one."""
+    """Return whether the finalizer can be removed: slurmctld is gone, or no worker and no record of one is left."""
+    if world.unreadable:
+        return False
     if isinstance(world.slurm, Gone):
         return True
-    return not choice.condemned and not any(stale_records(world, choice))
+    if choice.condemned or unseen_records(world):
+        return False
+    return not any(
+        name not in world.kept_records or world.fresh_jobs is None or users_of(world, name)
+        for name in stale_records(world, choice)
+    )
+
+
+def is_deleted(world: World) -> bool:
+    return world.nodeset.metadata.deletion_timestamp is not None
+
+
+def take_rest(world: World) -> Iterator[NodeSetAction]:
+    """Delete the pods that are left: garbage collection does not, as they have a second owner."""
+    return (delete(PODS, worker.pod) for worker in world.workers if not worker.terminating)
+
+
+def leave(world: World) -> Iterator[NodeSetAction]:
+    """Let the workers run on without their NodeSet: lift our drains, take the second owner off, then release it."""
+    wanted = wishes(world, Choice(0, (), (), {}))
+    undone = (*undrain_actions(world, wanted), *drop_second_owner(world.nodeset, world.pods))
+    yield from undone
+    if not undone and not world.unreadable:
+        yield from release(world)
 
 
 def release(world: World) -> Iterator[NodeSetAction]:
@@ -96,8 +132,13 @@ def release(world: World) -> Iterator[NodeSetAction]:
 
 def keep_revisions(world: World, revision: str) -> Iterator[NodeSetAction]:
     """Every template that was ever in force has a revision; the newest has the highest number."""
-    newest = max((known.revision for known in world.revisions), default=0)
-    current = next((known for known in world.revisions if _hash(known.metadata.labels) == revision), None)
+    if is_deleted(world):
+        return  # a foreground deletion waits until the last revision is gone
+    loose = world.ownership.loose_revisions
+    for known in loose:
+        yield patch(CONTROLLER_REVISIONS, known, {"metadata": {"ownerReferences": [owner(world.nodeset)]}})
+    newest = max((known.revision for known in (*world.revisions, *loose)), default=0)
+    current = next((known for known in (*world.revisions, *loose) if _hash(known.metadata.labels) == revision), None)
     if current is None:
         yield Create(CONTROLLER_REVISIONS, controller_revision(world.nodeset, newest + 1))
     elif current.revision < newest:
@@ -114,9 +155,8 @@ def keep_revisions(world: World, revision: str) -> Iterator[NodeSetAction]:
 def claim(world: World) -> Iterator[NodeSetAction]:
     """Adopt pods that we could have made and that nobody owns; let go of pods that lost our labels."""
     nodeset = world.nodeset
-    for pod in world.orphans:
-        if may_adopt(pod, nodeset.metadata.name, nodeset.spec.scaling_mode):
-            yield patch(PODS, pod, {"metadata": {"ownerReferences": [owner(nodeset)]}})
+    yield from adopt(nodeset, world.orphans, world.ownership.budget_uid)
+    yield from keep_second_owner(nodeset, world.pods, world.ownership.budget_uid)
     for worker in world.workers:
         labels = worker.pod.metadata.labels
         if not worker.terminating and labels.get(names.LABEL_INSTANCE) != nodeset.metadata.name:
@@ -133,51 +173,81 @@ def drain(world: World, choice: Choice, wanted: Mapping[str, Wish], status: Mani
 
 
 def forget(world: World, choice: Choice) -> Iterator[NodeSetAction]:
-    """Node records go before their pods: Slurm refuses while a job is there, and a successor registers anew."""
+    """Delete the records of workers before their pods: Slurm makes the last check, and a successor registers anew.
+
+    A record that a job or a reservation names stays, and so does one whose pod still says that jobs run there.
+    """
+    if world.fresh_jobs is None or world.unreadable:
+        return
     drained = [
         worker.name
         for worker in choice.going(world)
-        if worker.standing is Standing.DRAINED and worker.drain_owner is DrainOwner.OURS
+        if worker.standing is Standing.DRAINED and worker.drain_owner is DrainOwner.OURS and not says_busy(worker.pod)
     ]
-    nodes = tuple(name for name in (*drained, *stale_records(world, choice)) if name not in world.kept_records)
+    stale = stale_records(world, choice)
+    nodes = tuple(name for name in (*drained, *stale) if name not in world.kept_records and not users_of(world, name))
     if nodes:
         yield Forget(nodes)
 
 
 def stale_records(world: World, choice: Choice) -> Iterator[str]:
-    """Records of workers that are gone: scaled in, or about to be replaced by a pod that registers anew."""
+    """Return records of workers that are gone: scaled in, or about to be replaced by a pod that registers anew."""
     if not isinstance(world.slurm, Known):
         return
-    successors = {slot.hostname for slot in choice.create}
-    for name in sorted(successors | left_behind(world)):
+    ours = left_behind(world)
+    for name in sorted({slot.hostname for slot in choice.create} | ours):
         record = world.slurm.nodes.get(name)
-        if record is not None and name not in world.kept_records and is_stale(record):
+        if record is not None and is_stale(record, ours=name in ours or record.address in world.departed):
             yield name
 
 
-def is_stale(record: SlurmNode) -> bool:
-    """Its slurmd is gone and no job, and no word of an administrator, is left on it."""
-    owner = drain_owner(record.state, record.reason)
+def is_stale(record: SlurmNode, *, ours: bool) -> bool:
+    """Return whether a record's slurmd is gone, no job is on it, and no administrator has a claim on it.
+
+    A record that is not known to be of an earlier pod of ours counts only with a reason of ours.
+    """
+    owner = claim_owner(record.state, record.reason)
     if is_busy(record.state) or owner is DrainOwner.FOREIGN:
         return False
-    return owner is DrainOwner.OURS or is_down(record.state) or not is_responding(record.state)
+    return owner is DrainOwner.OURS or (ours and (is_down(record.state) or not is_responding(record.state)))
 
 
 def remove(world: World, choice: Choice) -> Iterator[NodeSetAction]:
-    """Pods that must go and may go, once it is written down that they go."""
+    """Delete pods that must go and may go, once it is written down that they go."""
     written = recorded(world, *REMOVAL)
     for worker in choice.going(world):
-        if worker.name not in written:
+        if worker.name not in written or world.unreadable:
             continue
         if worker.standing is Standing.DRAINED:
-            if worker.drain_owner is DrainOwner.FOREIGN or worker.name in world.kept_records:
+            if keeps_record(world, worker, choice):
                 yield RemoveDrained(worker.pod, worker.name)  # else its record goes first
+        elif worker.standing is Standing.UNREGISTERED:
+            yield RemoveUnregistered(worker.pod, worker.name)
         elif worker.standing.may_go:
             yield delete(PODS, worker.pod)
 
 
+def keeps_record(world: World, worker: Worker, choice: Choice) -> bool:
+    """Return whether a drained worker goes without its record: it is claimed, or named, or could not be deleted."""
+    if worker.drain_owner is DrainOwner.FOREIGN or worker.name in world.kept_records:
+        return True
+    waits = choice.condemned[worker.pod_name] is Cause.UPDATE and not is_down(worker.state)
+    return bool(users_of(world, worker.name)) and not waits
+
+
+def replace_lost(world: World) -> Iterator[NodeSetAction]:
+    """Delete pods on Nodes that Kubernetes has confirmed to be gone, once Slurm has given up their jobs."""
+    for worker in world.workers:
+        if not worker.live or not worker.node_is_gone or world.unreadable:
+            continue
+        given_up = worker.record is not None and is_down(worker.state) and worker.standing is not Standing.BUSY
+        held = world.fresh_jobs is None or worker.name in world.fresh_jobs.holding
+        if given_up and not held and worker.standing is not Standing.UNSURE:
+            yield delete(PODS, worker.pod)
+
+
 def replace_finished(world: World) -> Iterator[NodeSetAction]:
-    """A pod whose containers have ended runs nothing; its name is needed for the next."""
+    """Delete pods whose containers have ended: they run nothing, and their names are needed."""
     for worker in world.workers:
         if worker.finished and not worker.terminating:
             yield delete(PODS, worker.pod)
@@ -185,15 +255,16 @@ def replace_finished(world: World) -> Iterator[NodeSetAction]:
 
 def create(world: World, choice: Choice, revision: str) -> Iterator[NodeSetAction]:
     """New pods, all at once; one that keeps failing waits longer each time."""
-    if world.facts is None:
+    if world.facts is None or world.unreadable or is_deleted(world):
         return
     if config := ssh_config(world.nodeset):
         yield Apply(CONFIG_MAPS, config)
-    due = [slot for slot in choice.create if retry_in(world, slot.name) <= 0]
+    waits = awaits_budget(world.nodeset, world.ownership, world.now)
+    due = [slot for slot in choice.create if not waits and retry_in(world, slot.name) <= 0]
     template = worker_template(world.nodeset, world.facts) if due else {}
     for slot in due:
         claims = [Apply(PERSISTENT_VOLUME_CLAIMS, claim) for claim in worker_claims(world.nodeset, slot)]
-        pod = Create(PODS, worker_pod(world.nodeset, template, slot, revision))
+        pod = Create(PODS, worker_pod(world.nodeset, template, slot, revision, world.ownership.budget_uid))
         yield InOrder((*claims, pod), lane=pod.lane) if claims else pod
 
 
@@ -224,7 +295,7 @@ def say(world: World, choice: Choice, wanted: Mapping[str, Wish], status: Manife
 def tell(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: str) -> Iterator[NodeSetAction]:
     """Events on transitions only: the status still says what was before."""
     nodeset, before = world.nodeset, world.nodeset.status
-    for verdict in flipped([degraded(world)], before.conditions):
+    for verdict in flipped([degraded(world, choice)], before.conditions):
         if verdict.status == "True":
             yield RecordEvent(NODESETS, nodeset, verdict.reason, verdict.message, "Warning")
     if choice.create and choice.desired > before.desired:
@@ -250,10 +321,14 @@ def look_again(world: World, choice: Choice) -> float | None:
         for worker in world.workers
         if minimum > 0 and worker.live and is_ready(worker.pod)
     ]
+    lost = any(worker.live and worker.node_is_gone for worker in world.workers)
+    unregistered = any(worker.live and worker.standing is Standing.UNREGISTERED for worker in world.workers)
     return soonest(
         *(max(wait, 0.1) for wait in waits if wait > 0),
         *(wait + 0.1 for wait in ripening if 0 < wait < float("inf")),
-        WHILE_WAITING if choice.condemned or choice.blocked else None,
+        WAITING_SECONDS if choice.condemned or choice.blocked or choice.held or lost or world.unreadable else None,
+        NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered else None,
+        WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
         still_asking(world) or None,
     )
 

@@ -1,6 +1,6 @@
-"""Who is to be drained and why, and what Slurm must be told for it.
+"""Which workers are to be drained and why, and what Slurm must be told for it.
 
-Our drains carry our reason; a drain or a reason of somebody else is never changed and never becomes ours.
+Our drains carry our reason; a drain or a reason of an administrator is never changed and never becomes ours.
 """
 
 from collections import defaultdict
@@ -11,13 +11,14 @@ from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain as RecordedDrain
 from slurm_operator.kube.kinds import Node
 from slurm_operator.nodeset.choose import Cause, Choice, recorded, wants_cordon
+from slurm_operator.nodeset.evidence import has_returned
 from slurm_operator.nodeset.order import is_ready
 from slurm_operator.nodeset.slurm_actions import Drain, Resume, Undrain
-from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, has_returned
+from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, still_asking
 from slurm_operator.slurm.hostlist import compress
-from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.reasons import our_reason
-from slurm_operator.slurm.states import DrainOwner, is_drain
+from slurm_operator.slurm.states import DrainOwner, is_down, is_drain
 
 REMOVAL = (Cause.DELETE, Cause.MODE, Cause.SCALE_IN, Cause.UPDATE)
 """Causes after which the pod goes."""
@@ -78,33 +79,46 @@ def drain_actions(world: World, wanted: Mapping[str, Wish]) -> list[Drain]:
             continue
         if worker.claimed_by_others:
             if wish.cause in REMOVAL and not is_drain(worker.state):
-                by_reason[""].append(worker.name)  # down by somebody's word: drained, and the word stays
+                by_reason[""].append(worker.name)  # DOWN or FAIL by an administrator: drained, the reason stays
         elif not is_drain(worker.state) or worker.record.reason != wish.reason:
             by_reason[wish.reason].append(worker.name)
     return [Drain(tuple(nodes), reason) for reason, nodes in by_reason.items()]
 
 
 def undrain_actions(world: World, wanted: Mapping[str, Wish]) -> list[Undrain | Resume]:
-    """Lift our own drains that nothing asks for any more; only on news, never on a guess."""
-    if not isinstance(world.slurm, Known) or world.now - world.slurm.at > FRESH_SECONDS:
+    """Lift our own drains that nothing asks for any more; only by a fresh view, never on a guess.
+
+    A worker whose Kubernetes Node is not known keeps its drain: the Node may have been cordoned, and is gone. A node
+    that is DOWN as well is resumed when it answers again: an undrain would take our reason from it and leave it DOWN.
+    """
+    if not isinstance(world.slurm, Known) or world.now - world.slurm.at > FRESH_SECONDS or world.unreadable:
         return []
-    idle = [worker for worker in world.workers if worker.live and worker.name not in wanted]
-    undrain = tuple(worker.name for worker in idle if worker.drain_owner is DrainOwner.OURS)
+    idle = [w for w in world.workers if w.live and w.name not in wanted and not w.node_is_unknown]
+    undrain = tuple(w.name for w in idle if w.drain_owner is DrainOwner.OURS and not is_down(w.state))
     resume = tuple(
         worker.name
         for worker in idle
-        if worker.record is not None
-        and worker.name not in undrain
-        and has_returned(worker.record)
-        and is_ready(worker.pod)
+        if worker.record is not None and has_returned(worker.record) and is_ready(worker.pod)
     )
     return [*([Undrain(undrain)] if undrain else []), *([Resume(resume)] if resume else [])]
 
 
 def left_behind(world: World) -> set[str]:
-    """Workers that we took away and whose records Slurm still has, or may have."""
+    """Return workers that we took away and whose records Slurm still has, or may have."""
     gone = recorded(world, *REMOVAL) - {worker.name for worker in world.workers if worker.live}
     return gone & world.slurm.nodes.keys() if isinstance(world.slurm, Known) else gone
+
+
+def unseen_records(world: World) -> set[str]:
+    """Return workers that we took away and whose records Slurm may still have, while it does not answer.
+
+    A Slurm that has never answered counts as one that has none: it must not hold a NodeSet for ever.
+    """
+    if not isinstance(world.slurm, Unknown):
+        return set()
+    if world.slurm.last is not None:
+        return left_behind(world) & world.slurm.last.nodes.keys()
+    return left_behind(world) if still_asking(world) > 0 else set()
 
 
 def causes(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> dict[Cause, set[str]]:

@@ -1,8 +1,9 @@
 """How the actions of a NodeSet's plan reach Kubernetes and Slurm, and what is remembered between two passes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.slurm_actions import RemovalHands
 from slurm_operator.nodeset.world import Failures
@@ -13,12 +14,20 @@ from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.view import SlurmView
 
 KEPT_SECONDS = 60.0
-"""So long a record that Slurm would not delete is left alone."""
+"""Seconds to wait before retrying a record deletion that was refused."""
+DEPARTED_SECONDS = 900.0
+"""Seconds for which the address of an ended pod is remembered; Slurm gives a silent node up sooner than that."""
 STABLE_SECONDS = 600.0
-"""A pod that lived so long starts with a clean slate."""
+"""Age after which a pod's end does not count as a repeated failure."""
 
 
 NodeSetAction = Action[RemovalHands]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    address: str
+    node: str
 
 
 @dataclass(slots=True)
@@ -32,6 +41,23 @@ class Memory:
     """Records that Slurm refused to delete, and until when they are left alone."""
 
     refusals: tuple[str, ...] = ()
+    places: dict[str, Place] = field(default_factory=dict)
+    """Uid of each pod of the NodeSet: where it was seen last."""
+    departed: dict[str, float] = field(default_factory=dict)
+    """Addresses of pods that ended on a Node whose kubelet answered, and until when they are remembered."""
+    no_slurmctld_since: float | None = None
+
+    def note_places(self, pods: Iterable[Pod], answers: Callable[[str], bool], now: float) -> frozenset[str]:
+        """Return the addresses of earlier pods whose end the kubelet of their Node confirmed."""
+        here = {pod.metadata.uid: Place(pod.status.pod_ip, pod.spec.node_name) for pod in pods}
+        for uid in self.places.keys() - here.keys():
+            place = self.places[uid]
+            if place.address and answers(place.node):
+                self.departed[place.address] = now + DEPARTED_SECONDS
+        self.places = here
+        present = {place.address for place in here.values()}
+        self.departed = {ip: until for ip, until in self.departed.items() if until > now and ip not in present}
+        return frozenset(self.departed)
 
     def count_failure(self, pod_name: str, uid: str, lived: float, now: float) -> None:
         if uid in self.failed_pods:
@@ -61,6 +87,9 @@ class Hands:
         if self.view is None:
             raise SlurmError("no RestApi of this cluster is known")
         return self.view
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
 
     def note_kept(self, names: Iterable[str]) -> None:
         until = self.clock.now() + KEPT_SECONDS

@@ -38,7 +38,9 @@ def daemon_slot(nodeset: NodeSet, node: Node) -> Slot:
 
 
 def slurm_name(pod: Pod) -> str:
-    """Name under which the worker registers with Slurm."""
+    """Return the name under which slurmd registers: its host's name, which for hostNetwork is the Node's."""
+    if pod.spec.host_network and pod.spec.node_name:
+        return pod.spec.node_name.partition(".")[0]
     return pod.metadata.labels.get(names.LABEL_POD_HOSTNAME) or pod.spec.hostname or pod.metadata.name
 
 

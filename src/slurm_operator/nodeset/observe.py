@@ -1,24 +1,37 @@
 """Gathers the world of one NodeSet from memory alone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from slurm_operator.api import Controller, NodeSet, names
-from slurm_operator.desired.worker import WorkerFacts
-from slurm_operator.kube.custom import CONTROLLERS, NODESETS, RESTAPIS
-from slurm_operator.kube.indexes import BY_CONTROLLER, BY_INSTANCE, BY_OWNER, controller_key, instance_key
-from slurm_operator.kube.kinds import CONTROLLER_REVISIONS, NODES, PODS, Pod
+from slurm_operator.desired.worker import WorkerFacts, ordinal_slot
+from slurm_operator.kube.custom import CONTROLLERS, NODESETS
+from slurm_operator.kube.indexes import (
+    BY_CLUSTER,
+    BY_CONTROLLER,
+    BY_INSTANCE,
+    BY_OWNER,
+    controller_key,
+    instance_key,
+)
+from slurm_operator.kube.kinds import CONTROLLER_REVISIONS, NODES, POD_DISRUPTION_BUDGETS, PODS, STATEFUL_SETS, Pod
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.hands import Memory
+from slurm_operator.nodeset.identity import slurm_name
+from slurm_operator.nodeset.ownership import is_released, ownership_of
 from slurm_operator.nodeset.world import Gone, Slurm, World
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.references import References, Refs
 from slurm_operator.runtime.times import seconds_of
-from slurm_operator.runtime.trouble import Trouble, no_controller
+from slurm_operator.runtime.trouble import Trouble, is_silent, no_controller
+from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.views import SlurmViews
 
-RESTAPI_GRACE = 60.0
-"""A deleted NodeSet waits so long for a RestApi to appear before it gives up asking about jobs."""
+GONE_SECONDS = 30.0
+"""Seconds for which neither a Controller nor a pod of slurmctld exists before slurmctld counts as gone.
+
+A Controller that is deleted and created again (kubectl replace --force) is back sooner.
+"""
 
 
 class Observer:
@@ -47,26 +60,41 @@ class Observer:
         namespace, name = key
         now = self._clock.now()
         controller = self._caches.store(CONTROLLERS).get(namespace, nodeset.spec.controller_ref.name)
-        pods = self._caches.store(PODS)
-        mine = pods.by_index(BY_OWNER, nodeset.metadata.uid)
+        pods, revisions = self._caches.store(PODS), self._caches.store(CONTROLLER_REVISIONS)
+        labelled = pods.by_index(BY_INSTANCE, instance_key(namespace, names.APP_SLURMD, name))
+        loose = [pod for pod in labelled if pod.metadata.controller is None]
+        released = [pod for pod in loose if is_released(pod, nodeset)]
+        mine = [*pods.by_index(BY_OWNER, nodeset.metadata.uid), *released]
         for pod in mine:
             _count_failure(memory, pod, now)
-        labelled = pods.by_index(BY_INSTANCE, instance_key(namespace, names.APP_SLURMD, name))
+        budget_name = names.workers_budget(nodeset.spec.controller_ref.name)
+        ownership = ownership_of(
+            nodeset,
+            bool(released),
+            revisions.by_index(BY_INSTANCE, instance_key(namespace, names.APP_SLURMD, name)),
+            self._caches.store(POD_DISRUPTION_BUDGETS).get(namespace, budget_name),
+            now,
+        )
         facts, lacking = self._facts(nodeset, controller)
         view = self._views.get((namespace, nodeset.spec.controller_ref.name))
         return World(
             nodeset=nodeset,
             controller=controller,
             pods=tuple(mine),
-            orphans=tuple(pod for pod in labelled if pod.metadata.controller is None),
+            orphans=tuple(pod for pod in loose if not is_released(pod, nodeset)),
+            ownership=ownership,
             nodes={node.metadata.name: node for node in self._caches.store(NODES)},
-            revisions=tuple(self._caches.store(CONTROLLER_REVISIONS).by_index(BY_OWNER, nodeset.metadata.uid)),
-            slurm=self._slurm(nodeset, controller, now),
-            jobs=view.last_job_ends if view is not None else None,
+            revisions=tuple(revisions.by_index(BY_OWNER, nodeset.metadata.uid)),
+            slurm=self._slurm(nodeset, controller, mine, memory, now),
+            jobs=view.jobs if view is not None else None,
             facts=facts,
             lacking=lacking,
             failures=memory.failures,
             kept_records=memory.kept_records(now),
+            departed=memory.note_places(mine, self._answers, now),
+            neighbours=self._neighbours(nodeset, mine),
+            unreadable=self._unreadable_pods(nodeset),
+            unreadable_nodes=frozenset(name for _, name in self._caches.store(NODES).unreadable),
             refusals=memory.refusals,
             propagated_conditions=self._propagated,
             now=now,
@@ -90,16 +118,91 @@ class Observer:
         sssd = refs.secret(ssh.sssd_conf_ref.name).get(ssh.sssd_conf_ref.key, b"") if ssh is not None else b""
         return WorkerFacts(controller=controller, domain=self._domain, sssd_conf=sssd), None
 
-    def _slurm(self, nodeset: NodeSet, controller: Controller | None, now: float) -> Slurm:
+    def _slurm(
+        self, nodeset: NodeSet, controller: Controller | None, pods: Sequence[Pod], memory: Memory, now: float
+    ) -> Slurm:
+        """Return what is known of the cluster. For a NodeSet that is being deleted, slurmctld may be gone for good.
+
+        A missing RestApi or Controller alone means unknown: slurmctld, its jobs and its state may still be there.
+        """
         namespace, name = nodeset.metadata.namespace, nodeset.spec.controller_ref.name
-        if nodeset.metadata.deletion_timestamp is not None:
-            if controller is None or controller.metadata.deletion_timestamp is not None:
-                return Gone(f"Controller {namespace}/{name} is deleted")
-            restapis = self._caches.store(RESTAPIS).by_index(BY_CONTROLLER, controller_key(namespace, name))
-            waited = now - seconds_of(nodeset.metadata.deletion_timestamp, absent=now)
-            if not restapis and waited > RESTAPI_GRACE:
-                return Gone(f"Controller {namespace}/{name} has no RestApi, so nobody can be asked about jobs")
-        return self._views.state((namespace, name))
+        state = self._views.state((namespace, name))
+        deleting = nodeset.metadata.deletion_timestamp is not None
+        if not deleting or controller is not None or self._has_slurmctld(namespace, name):
+            memory.no_slurmctld_since = None
+            return state
+        if any(pod.metadata.annotations.get(names.ANNOTATION_EXTERNAL) == names.TRUE for pod in pods):
+            cure = "create the Controller and a RestApi again, or delete the pods"
+            return Unknown(now, f"Controller {namespace}/{name} is deleted, but its slurmctld runs elsewhere; {cure}")
+        if memory.no_slurmctld_since is None:
+            memory.no_slurmctld_since = now
+        why = f"Controller {namespace}/{name} and its slurmctld are deleted"
+        if now - memory.no_slurmctld_since < GONE_SECONDS:
+            return Unknown(memory.no_slurmctld_since, f"{why}; waiting {GONE_SECONDS:g} s for them to be created again")
+        return Gone(why)
+
+    def _has_slurmctld(self, namespace: str, name: str) -> bool:
+        """Return whether anything says that a slurmctld of this Controller exists, or may exist."""
+        if (namespace, name) in self._caches.store(CONTROLLERS).unreadable:
+            return True
+        if self._caches.store(STATEFUL_SETS).get(namespace, names.controller(name)) is not None:
+            return True
+        return bool(self._caches.store(PODS).by_index(BY_INSTANCE, instance_key(namespace, names.APP_SLURMCTLD, name)))
+
+    def _answers(self, node: str) -> bool:
+        """Return whether the kubelet of a Node answers, so that the end of a pod there is certain."""
+        found = self._caches.store(NODES).get("", node)
+        return found is not None and not is_silent(found)
+
+    def _neighbours(self, nodeset: NodeSet, mine: Sequence[Pod]) -> dict[str, str]:
+        """Return the Slurm names that other NodeSets of the cluster have, if this one may need new names.
+
+        A name that an older NodeSet will give to a worker counts too, so that two that begin together do not collide.
+        """
+        spec = nodeset.spec
+        live = sum(not pod.metadata.terminating for pod in mine)
+        if spec.scaling_mode == "StatefulSet" and live >= spec.replicas:
+            return {}
+        cluster = controller_key(nodeset.metadata.namespace, spec.controller_ref.name)
+        found = {
+            name: f"NodeSet {other.metadata.name}"
+            for other in self._caches.store(NODESETS).by_index(BY_CONTROLLER, cluster)
+            if _is_older(other, nodeset) and other.spec.scaling_mode == "StatefulSet"
+            for name in _planned_names(other, nodeset)
+        }
+        for pod in self._caches.store(PODS).by_index(BY_CLUSTER, cluster):
+            owner = pod.metadata.labels.get(names.LABEL_INSTANCE, "")
+            if owner != nodeset.metadata.name and not pod.metadata.terminating:
+                found[slurm_name(pod)] = f"Pod {pod.metadata.name} of NodeSet {owner}"
+        return found
+
+    def _unreadable_pods(self, nodeset: NodeSet) -> tuple[str, ...]:
+        """Return the pods of a NodeSet that exist and do not fit their type."""
+        namespace, name = nodeset.key
+        return tuple(
+            key[1]
+            for key, meta in self._caches.store(PODS).unreadable.items()
+            if key[0] == namespace and meta.labels.get(names.LABEL_INSTANCE) == name
+        )
+
+
+def _is_older(other: NodeSet, nodeset: NodeSet) -> bool:
+    def age(found: NodeSet) -> tuple[str, str]:
+        return found.metadata.creation_timestamp or "", found.metadata.name
+
+    return other.metadata.uid != nodeset.metadata.uid and age(other) < age(nodeset)
+
+
+def _planned_names(other: NodeSet, nodeset: NodeSet) -> Iterator[str]:
+    """Yield the names of another NodeSet's workers if they could be names of this one's."""
+    if nodeset.spec.scaling_mode == "StatefulSet" and not _same_prefix(other, nodeset):
+        return
+    for number in range(other.spec.replicas):
+        yield ordinal_slot(other, number).hostname
+
+
+def _same_prefix(one: NodeSet, other: NodeSet) -> bool:
+    return ordinal_slot(one, 0).hostname.rstrip("0") == ordinal_slot(other, 0).hostname.rstrip("0")
 
 
 def _count_failure(memory: Memory, pod: Pod, now: float) -> None:

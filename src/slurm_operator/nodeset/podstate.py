@@ -12,8 +12,8 @@ from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.nodeset.drains import REMOVAL
+from slurm_operator.nodeset.evidence import belongs, says_busy
 from slurm_operator.nodeset.identity import slurm_name
-from slurm_operator.nodeset.world import belongs
 from slurm_operator.runtime.times import rfc3339, seconds_of
 from slurm_operator.slurm.hostlist import HostlistError, expand
 from slurm_operator.slurm.known import Known, Unknown
@@ -48,13 +48,15 @@ def decide(pod: Pod, slurm: Known | Unknown, *, protection: bool, now: float) ->
         return NOTHING
     found = slurm.nodes.get(slurm_name(pod))
     record = found if found is not None and belongs(found, pod) else None
+    if record is None and says_busy(pod):
+        return NOTHING  # its record vanished under its jobs: a slurmctld that lost its state proves nothing
     busy = record is not None and is_busy(record.state)
     protect = protection and busy
     is_protected = pod.metadata.labels.get(names.LABEL_POD_PROTECT) == names.TRUE
     return PodWrites(
         conditions=_conditions(pod, record, now),
         protect=protect if protect != is_protected else None,
-        about_jobs=busy or is_protected,
+        about_jobs=busy or says_busy(pod),
     )
 
 

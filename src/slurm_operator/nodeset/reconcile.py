@@ -12,15 +12,18 @@ from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset import podstate
 from slurm_operator.nodeset.choose import Cause, recorded
 from slurm_operator.nodeset.decide import decide
+from slurm_operator.nodeset.drains import REMOVAL
 from slurm_operator.nodeset.hands import Hands, Memory
 from slurm_operator.nodeset.observe import Observer
-from slurm_operator.nodeset.world import Standing, World
+from slurm_operator.nodeset.world import Standing, Worker, World
 from slurm_operator.runtime.actions import Create, Kube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.execute import execute
 from slurm_operator.runtime.plan import Result
 from slurm_operator.slurm.errors import SlurmError
+from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.states import is_busy, is_drained
 from slurm_operator.slurm.view import SlurmView
 from slurm_operator.slurm.views import SlurmViews
 
@@ -28,7 +31,11 @@ log = logging.getLogger(__name__)
 
 STATE_MANAGER = "slurm-operator-pod-state"
 """Field manager of the Slurm conditions on pods: the kubelet's conditions are never touched."""
-JOBS_MAX_AGE = 30.0
+JOBS_MAX_AGE_SECONDS = 30.0
+JOBS_AGAIN_SECONDS = 2.0
+"""Age of the list of jobs at which it is read again when it does not agree with the state of a node."""
+JOBS_PATIENCE_SECONDS = 2.0
+"""How long a pass waits for the list of jobs: drains must not be late because slurmctld is slow to list jobs."""
 CROWD = 50
 """Making so many workers at once keeps an API server busy."""
 _MAKES_POD = Create(PODS, {}).lane
@@ -82,18 +89,41 @@ class NodeSetReconciler:
 
 
 async def _with_jobs(world: World, view: SlurmView) -> World:
-    """Which jobs run until when is asked only when a choice between busy workers depends on it."""
-    busy = any(worker.standing is Standing.BUSY for worker in world.workers)
-    live = sum(worker.live for worker in world.workers)
-    leaving = world.nodeset.metadata.deletion_timestamp is not None or world.nodeset.spec.replicas < live
-    updating = world.nodeset.status.updated_replicas < live
-    if not busy or not (leaving or updating):
+    """Add the list of jobs and reservations if a decision depends on it; go on without it if it takes long."""
+    max_age = _jobs_needed(world)
+    if max_age is None:
         return world
     try:
-        return dataclasses.replace(world, jobs=await view.job_ends(JOBS_MAX_AGE))
+        return dataclasses.replace(world, jobs=await view.read_jobs(max_age, JOBS_PATIENCE_SECONDS))
     except SlurmError as error:
-        log.info("the running jobs cannot be listed, going on without their end times", extra={"error": str(error)})
+        log.info("the list of jobs cannot be read, going on without it", extra={"error": str(error)})
         return world
+
+
+def _jobs_needed(world: World) -> float | None:
+    """Return how old the list of jobs may be, in seconds; None if no decision depends on it."""
+    slurm = world.slurm
+    if not isinstance(slurm, Known):
+        return None
+    live = [worker for worker in world.workers if worker.live]
+    removed = recorded(world, *REMOVAL)
+    going = [worker for worker in live if worker.name in removed or worker.node_is_gone]
+    if any(worker.standing is Standing.BUSY and not _list_agrees(world, worker) for worker in going):
+        return JOBS_AGAIN_SECONDS
+    drained = [worker for worker in going if is_drained(worker.state)]
+    unlisted = [slurm.drained[w.name] for w in drained if w.standing is Standing.UNLISTED and w.name in slurm.drained]
+    if unlisted:
+        return max(0.0, min(JOBS_MAX_AGE_SECONDS, slurm.began_at - max(unlisted)))
+    leaving = world.nodeset.metadata.deletion_timestamp is not None or world.nodeset.spec.replicas < len(live)
+    updating = world.nodeset.status.updated_replicas < len(live)
+    lost = any(worker.node_is_gone for worker in live)
+    return JOBS_MAX_AGE_SECONDS if leaving or updating or removed or lost else None
+
+
+def _list_agrees(world: World, worker: Worker) -> bool:
+    """Return whether the list of jobs shows what the node's state shows: jobs may have started or ended since."""
+    listed = world.jobs is not None and worker.name in world.jobs.holding
+    return listed is is_busy(worker.state)
 
 
 def _awaited(world: World) -> set[str]:

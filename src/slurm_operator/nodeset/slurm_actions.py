@@ -1,20 +1,24 @@
-"""What a plan may ask of Slurm. Each is one request however many nodes it names."""
+"""What a plan may ask of Slurm. Each is one write however many nodes it names, after a last look at those nodes."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from slurm_operator.kube.kinds import PODS, Pod
+from slurm_operator.nodeset.evidence import belongs
 from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import Done, Urgency
-from slurm_operator.slurm.errors import SlurmError
+from slurm_operator.slurm.errors import DeadlineExceeded, SlurmError
 from slurm_operator.slurm.hostlist import compress
-from slurm_operator.slurm.model import NodeUpdate
-from slurm_operator.slurm.states import DrainOwner, drain_owner, is_drained
+from slurm_operator.slurm.model import Node, NodeUpdate
+from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner, is_busy, is_down, is_drained
 from slurm_operator.slurm.view import SlurmView
 
-FEW = 16
+JOBS_MAX_AGE_SECONDS = 1.0
+"""Age that the list of jobs may have in the last look before a record is deleted, if a new one is affordable."""
+JOBS_OLDEST_SECONDS = 60.0
+"""Age beyond which no record is deleted by a list of jobs, however costly a new one is."""
 
 
 class SlurmHands(Protocol):
@@ -24,7 +28,11 @@ class SlurmHands(Protocol):
     def slurm(self) -> SlurmView: ...
 
     def note_kept(self, names: Iterable[str]) -> None:
-        """Remember that Slurm would not delete these records just now."""
+        """Remember that these records could not be deleted just now."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return the second of the clock that the Slurm view uses."""
         ...
 
 
@@ -52,77 +60,133 @@ class SlurmAction:
 @dataclass(frozen=True, slots=True)
 class Drain(SlurmAction):
     reason: str = ""
-    """Empty: whatever reason somebody else gave stays."""
+    """Empty: the reason that an administrator gave stays."""
 
     def describe(self) -> dict[str, Any]:
         return {**SlurmAction.describe(self), "reason": self.reason}
 
     async def run(self, hands: SlurmHands) -> Done:
-        nodes = await _unclaimed(hands.slurm, self.nodes) if self.reason else self.nodes
-        update = NodeUpdate(state=("DRAIN",), reason=self.reason) if self.reason else NodeUpdate(state=("DRAIN",))
+        if self.reason:
+            nodes = await _still(hands.slurm, self.nodes, _is_unclaimed)
+            update = NodeUpdate(state=("DRAIN",), reason=self.reason)
+        else:  # once the administrator has resumed a node, a drain without a reason would never be lifted
+            nodes = await _still(hands.slurm, self.nodes, lambda node: not _is_unclaimed(node))
+            update = NodeUpdate(state=("DRAIN",))
         await hands.slurm.update(nodes, update)
         return Done(wrote=bool(nodes))
 
 
-async def _unclaimed(slurm: SlurmView, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that nobody else has drained since our last read: their reason must not be written over.
+async def _still(slurm: SlurmView, nodes: tuple[str, ...], fits: Callable[[Node], bool]) -> tuple[str, ...]:
+    """Return the nodes of which it still holds: an administrator may have acted since our last read."""
+    seen = await slurm.look(nodes)
+    return tuple(name for name in nodes if name in seen and fits(seen[name]))
 
-    A few are looked at one by one; for many the next read will tell, since people drain many nodes one by one too.
-    """
-    if len(nodes) > FEW:
-        return nodes
-    seen = {name: await slurm.look(name) for name in nodes}
-    return tuple(name for name, node in seen.items() if drain_owner(node.state, node.reason) is not DrainOwner.FOREIGN)
+
+def _is_unclaimed(node: Node) -> bool:
+    return claim_owner(node.state, node.reason, node.reason_set_by_user) is not DrainOwner.FOREIGN
+
+
+def _is_our_drain(node: Node) -> bool:
+    return drain_owner(node.state, node.reason) is DrainOwner.OURS
+
+
+def _is_our_down(node: Node) -> bool:
+    return is_down(node.state) and _is_ours_alone(node)
+
+
+def _is_ours_alone(node: Node) -> bool:
+    return claim_owner(node.state, node.reason) is DrainOwner.OURS
 
 
 @dataclass(frozen=True, slots=True)
 class Undrain(SlurmAction):
     async def run(self, hands: SlurmHands) -> Done:
-        await hands.slurm.undrain(self.nodes)
-        return Done()
+        nodes = await _still(hands.slurm, self.nodes, _is_our_drain)
+        await hands.slurm.undrain(nodes)
+        return Done(wrote=bool(nodes))
 
 
 @dataclass(frozen=True, slots=True)
 class Resume(SlurmAction):
-    """Back into service what we took down when its pod went."""
+    """Put nodes back into service that we took down when their pods went."""
 
     async def run(self, hands: SlurmHands) -> Done:
-        await hands.slurm.update(self.nodes, NodeUpdate(state=("RESUME",), reason=""))
-        return Done()
+        nodes = await _still(hands.slurm, self.nodes, _is_our_down)
+        await hands.slurm.update(nodes, NodeUpdate(state=("RESUME",), reason=""))
+        return Done(wrote=bool(nodes))
 
 
 @dataclass(frozen=True, slots=True)
 class Forget(SlurmAction):
-    """Delete node records. Slurm itself refuses while a job is on a node, so this is also the last check."""
+    """Delete node records that no job and no reservation names.
+
+    Slurm refuses only while a job runs on a node. A record that a job elsewhere or a pending job names would cost that
+    job its life at the next reconfigure, so the list of jobs and the records are looked at once more.
+    """
 
     async def run(self, hands: SlurmHands) -> Done:
+        jobs = await hands.slurm.read_jobs(JOBS_MAX_AGE_SECONDS)
+        if hands.monotonic() - jobs.began_at > JOBS_OLDEST_SECONDS:
+            raise DeadlineExceeded("GET jobs/", "the list of jobs is too old to delete node records by it")
+        free = tuple(name for name in self.nodes if not jobs.users_of(name))
+        nodes = await _still(hands.slurm, free, _may_be_forgotten)
+        hands.note_kept(set(self.nodes) - set(nodes))
         try:
-            await hands.slurm.delete(self.nodes)
+            await hands.slurm.delete(nodes)
         except SlurmError:
-            hands.note_kept(self.nodes)
+            hands.note_kept(nodes)
             raise
-        return Done()
+        return Done(wrote=bool(nodes))
+
+
+def _may_be_forgotten(node: Node) -> bool:
+    return not is_busy(node.state) and _is_unclaimed(node)
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveDrained:
-    """Delete a pod whose record stays, because its drain is somebody else's or Slurm would not delete it.
-
-    Whoever drained the node may have lifted that since our last read, so the node is looked at once more.
-    """
+class Removal:
+    """Delete a pod if a last look at its Slurm node allows it."""
 
     pod: Pod
     node: str
     urgency: ClassVar[Urgency] = Urgency.NORMAL
     lane: ClassVar[str] = ""
+    proviso: ClassVar[str] = ""
 
     def __str__(self) -> str:
-        return f"delete Pod {self.pod.metadata.namespace}/{self.pod.metadata.name} if {self.node} is still drained"
+        return f"delete Pod {self.pod.metadata.namespace}/{self.pod.metadata.name} if {self.node} {self.proviso}"
 
     def describe(self) -> dict[str, Any]:
         return {"action": str(self), "uid": self.pod.metadata.uid}
 
+    def allows(self, node: Node | None) -> bool:
+        raise NotImplementedError
+
     async def run(self, hands: RemovalHands) -> Done:
-        if not is_drained((await hands.slurm.look(self.node)).state):
+        if not self.allows((await hands.slurm.look((self.node,))).get(self.node)):
             return Done(wrote=False)
         return await delete(PODS, self.pod).run(hands)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveDrained(Removal):
+    """Delete a pod whose record stays, if the record still shows it drained.
+
+    The record stays because a job or a reservation names it, because its drain is an administrator's, who may have
+    lifted it since our last read, or because Slurm refused to delete it.
+    """
+
+    proviso: ClassVar[str] = "is still drained"
+
+    def allows(self, node: Node | None) -> bool:
+        return node is not None and is_drained(node.state)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveUnregistered(Removal):
+    """Delete a pod that Slurm has no record of, if a second read agrees: slurmd may have registered meanwhile."""
+
+    proviso: ClassVar[str] = "is not registered"
+
+    def allows(self, node: Node | None) -> bool:
+        return node is None or not belongs(node, self.pod)

@@ -1,6 +1,6 @@
 """What a NodeSet reports: counts, and conditions that say what is waited for and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,17 +9,20 @@ import msgspec
 from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain, NodeSetStatus
 from slurm_operator.nodeset.choose import Choice
-from slurm_operator.nodeset.drains import Wish
+from slurm_operator.nodeset.drains import Wish, left_behind, unseen_records
+from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.order import is_available, is_ready
-from slurm_operator.nodeset.world import Gone, Standing, Worker, World
+from slurm_operator.nodeset.ownership import awaits_budget
+from slurm_operator.nodeset.world import Gone, Standing, Worker, World, still_asking, users_of
 from slurm_operator.runtime.conditions import Verdict, stated
 from slurm_operator.runtime.trouble import is_silent, trouble_of
 from slurm_operator.slurm.known import Known, Unknown
+from slurm_operator.slurm.states import REJECTED as STATES_REJECTED
 from slurm_operator.slurm.states import is_drain
 
-FIRST_ANSWER = 10.0
-"""Seconds in which slurmrestd should have answered for the first time."""
 REJECTED = "SlurmRejectsNode"
+_END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""Later ends cannot be shown as a date; a time limit of 8,000 years is none."""
 _NAMED = 3
 """So many workers are named in a message before the rest is only counted."""
 
@@ -83,14 +86,15 @@ def verdicts_of(world: World, choice: Choice, wanted: Mapping[str, Wish], counts
     return [
         _ready(world, choice, counts),
         _progressing(choice, awaited, counts),
-        degraded(world),
+        degraded(world, choice),
         _reachable(world),
     ]
 
 
 def _ready(world: World, choice: Choice, counts: Mapping[str, int]) -> Verdict:
     have, want = counts["availableReplicas"], choice.desired
-    settled = have >= want and counts["updatedReplicas"] >= want and not choice.condemned and not choice.create
+    complete = have >= want and counts["updatedReplicas"] >= want
+    settled = complete and not (choice.condemned or choice.create or choice.held)
     if not settled:
         return Verdict.of(
             names.CONDITION_READY, False, "WorkersMissing", f"{min(have, want)} of {want} workers are ready"
@@ -132,10 +136,27 @@ def _progressing(choice: Choice, awaited: Sequence[str], counts: Mapping[str, in
 
 
 def awaited_by(world: World, choice: Choice) -> list[str]:
-    """What keeps each worker that should go from going."""
-    return [_wait_for(world, worker) for worker in choice.going(world)] + [
-        f"the old pod {name} to end" for name in choice.blocked
+    """What keeps each worker that should go from going, and the others from coming."""
+    namespace, budget = world.nodeset.metadata.namespace, names.workers_budget(world.nodeset.spec.controller_ref.name)
+    unkept = choice.create and awaits_budget(world.nodeset, world.ownership, world.now)
+    return [
+        *([f"PodDisruptionBudget {namespace}/{budget} to be created"] if unkept else []),
+        *(_wait_for(world, worker) for worker in choice.going(world)),
+        *(f"the old pod {name} to end" for name in choice.blocked),
+        *(f"the Slurm name {held.name} to be free: {held.where} has it" for held in choice.held.values()),
+        *(f"{listed(users)} to end, which name {name}" for name, users in choice.waiting.items()),
+        *_kept_records(world),
     ]
+
+
+def _kept_records(world: World) -> Iterator[str]:
+    """Say which records of workers that are gone stay, and why."""
+    if world.nodeset.metadata.deletion_timestamp is not None and (unseen := unseen_records(world)):
+        why = world.slurm.why if isinstance(world.slurm, Unknown) else ""
+        yield f"Slurm to say whether it still has {listed(sorted(unseen))} ({why})"
+    for name in sorted(left_behind(world)):
+        if users := users_of(world, name):
+            yield f"{listed(users)} to end, which name {name}: its record stays drained until then"
 
 
 def _wait_for(world: World, worker: Worker) -> str:
@@ -145,28 +166,48 @@ def _wait_for(world: World, worker: Worker) -> str:
             which = f" {', '.join(map(str, jobs[:_NAMED]))}" if jobs else "s"
             return f"job{which} on {worker.name} to end{_until(world, worker)}"
         case Standing.UNSURE:
-            why = world.slurm.why if isinstance(world.slurm, Unknown | Gone) else "its state was read too long ago"
-            return f"Slurm to say what runs on {worker.name} ({why})"
+            return f"Slurm to say what runs on {worker.name} ({_why_unsure(world, worker)})"
+        case Standing.UNLISTED:
+            return f"the list of jobs, to see that none is on {worker.name}"
         case Standing.IN_SERVICE:
             return f"{worker.name} to be drained"
         case _:
             return f"{worker.name} to be removed"
 
 
+def _why_unsure(world: World, worker: Worker) -> str:
+    if isinstance(world.slurm, Unknown | Gone):
+        return world.slurm.why
+    if worker.record is None and says_busy(worker.pod):
+        cure = "restore slurmctld's state, or delete the pod if its jobs may end"
+        return f"jobs were running on it, and Slurm has no record of it any more: {cure}"
+    if worker.record is not None:
+        return "its state was read too long ago"
+    if other := world.registered_at(worker.pod):
+        return f"Slurm has no such node, but node {other} at the same address {worker.pod.status.pod_ip}"
+    return "its state was not read yet"
+
+
 def _until(world: World, worker: Worker) -> str:
     end = world.jobs.latest.get(worker.name) if world.jobs is not None else None
     if end is None:
         return ""
-    if end == float("inf"):
+    if end >= _END_OF_TIME:
         return ", without a time limit"
     return f", by {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M} UTC at the latest"
 
 
-def degraded(world: World) -> Verdict:
+def degraded(world: World, choice: Choice) -> Verdict:
     silent = {worker.pod.spec.node_name for worker in world.workers if is_silent(worker.node)}
     trouble = world.lacking or trouble_of((worker.pod for worker in world.workers), silent)
     if trouble is not None:
         return Verdict.of(names.CONDITION_DEGRADED, True, trouble.reason, trouble.message)
+    if world.unreadable:
+        named, cure = listed(world.unreadable), "see the operator's log for the field, and correct or delete it"
+        message = f"Pod {named} cannot be read, so nothing is created, deleted or undrained: {cure}"
+        return Verdict.of(names.CONDITION_DEGRADED, True, "UnreadablePod", message)
+    if taken := twins(choice):
+        return Verdict.of(names.CONDITION_DEGRADED, True, "NameTaken", taken)
     if world.refusals:
         rest = f" (and {len(world.refusals) - 1} more)" if len(world.refusals) > 1 else ""
         return Verdict.of(names.CONDITION_DEGRADED, True, "Refused", world.refusals[0] + rest)
@@ -178,9 +219,19 @@ def degraded(world: World) -> Verdict:
     return Verdict.of(names.CONDITION_DEGRADED, False, "Healthy", "")
 
 
+def twins(choice: Choice) -> str:
+    """Say which workers cannot be created because another worker has their name in Slurm."""
+    taken = [held for held in choice.held.values() if held.is_worker]
+    if not taken:
+        return ""
+    cure = "give the NodeSets different template.spec.hostname, or the Nodes different hostname-override annotations"
+    named = listed([held.name for held in taken])
+    return f"a worker {named} cannot be created: {taken[0].where} has that name in Slurm; {cure}"
+
+
 def rejected_by_slurm(world: World) -> list[Worker]:
     """Workers that registered as something else than Slurm has on record: they get no job."""
-    return [worker for worker in world.workers if worker.live and {"INVALID_REG", "INVALID"} & set(worker.state)]
+    return [worker for worker in world.workers if worker.live and STATES_REJECTED & {*worker.state}]
 
 
 def _reachable(world: World) -> Verdict:
@@ -194,13 +245,6 @@ def _reachable(world: World) -> Verdict:
             return Verdict.of(names.CONDITION_SLURM_REACHABLE, False, "NoAnswer", why)
         case Gone(why=why):
             return Verdict.of(names.CONDITION_SLURM_REACHABLE, False, "ClusterGone", why)
-
-
-def still_asking(world: World) -> float:
-    """Seconds for which a new process may still say what the last one said of Slurm: it has only just asked."""
-    if not isinstance(world.slurm, Unknown) or world.slurm.error is not None:
-        return 0.0
-    return max(0.0, world.slurm.since + FIRST_ANSWER - world.now)
 
 
 def listed(items: Sequence[str], separator: str = ", ") -> str:

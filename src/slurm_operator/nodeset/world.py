@@ -10,33 +10,27 @@ from slurm_operator.api.controller import Controller
 from slurm_operator.api.nodeset import NodeSet
 from slurm_operator.desired.worker import WorkerFacts
 from slurm_operator.kube.kinds import ControllerRevision, Node, Pod
+from slurm_operator.nodeset.evidence import belongs, says_busy, slurmd_has_run, slurmd_started
 from slurm_operator.nodeset.identity import slurm_name
-from slurm_operator.nodeset.order import is_ready, ready_since
-from slurm_operator.runtime.times import seconds_of
+from slurm_operator.nodeset.ownership import Ownership
 from slurm_operator.runtime.trouble import Trouble
-from slurm_operator.slurm.jobs import JobEnds
-from slurm_operator.slurm.known import Known, Unknown
+from slurm_operator.slurm.jobs import JobList
+from slurm_operator.slurm.known import Known, Seen, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
-from slurm_operator.slurm.reasons import is_ours
-from slurm_operator.slurm.states import (
-    DrainOwner,
-    drain_owner,
-    is_busy,
-    is_down,
-    is_drain,
-    is_drained,
-    is_responding,
-)
+from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner, is_busy, is_drained
 
 FRESH_SECONDS = 60.0
 """A read that began longer ago says nothing about what a worker does now."""
 REGISTRATION_SECONDS = 5.0
 """A started slurmd has registered by then; a read that began earlier may have missed it."""
 
+FIRST_ANSWER_SECONDS = 10.0
+"""Seconds in which slurmrestd should have answered for the first time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """There is no cluster to ask any more: its Controller or its RestApi was deleted."""
+    """slurmctld itself is gone: its Controller is deleted and none of its pods is left."""
 
     why: str
 
@@ -49,10 +43,11 @@ class Standing(Enum):
 
     NEVER_STARTED = "its slurmd never ran"
     UNREGISTERED = "Slurm has no record of it"
+    UNLISTED = "drained, but the list of jobs has not been read since"
     DRAINED = "drained and free of jobs"
     BUSY = "running jobs"
     IN_SERVICE = "taking jobs"
-    UNSURE = "nobody knows what runs on it"
+    UNSURE = "it is not known what runs on it"
 
     @property
     def may_go(self) -> bool:
@@ -70,6 +65,8 @@ class Worker:
     record: SlurmNode | None
     """Its own record, not that of an earlier pod of the same name."""
     standing: Standing
+    node_is_unreadable: bool = False
+    """Its Kubernetes Node exists and does not fit its type."""
 
     @property
     def pod_name(self) -> str:
@@ -97,10 +94,23 @@ class Worker:
 
     @property
     def claimed_by_others(self) -> bool:
-        """Somebody else drained it or took it down, and may still mean it."""
-        if self.record is None or not (is_drain(self.state) or is_down(self.state)):
+        """Whether an administrator, or a program of theirs, drained it or set it DOWN or FAIL."""
+        if self.record is None:
             return False
-        return not is_ours(self.record.reason)
+        owner = claim_owner(self.state, self.record.reason, self.record.reason_set_by_user)
+        return owner is DrainOwner.FOREIGN
+
+    @property
+    def node_is_unknown(self) -> bool:
+        """Whether the Kubernetes Node that it was placed on is not known (any more)."""
+        return bool(self.pod.spec.node_name) and self.node is None
+
+    @property
+    def node_is_gone(self) -> bool:
+        """Whether Kubernetes has confirmed that its Node is gone: deleted, or marked as out of service."""
+        if self.node is None:
+            return self.node_is_unknown and not self.node_is_unreadable
+        return any(taint.key == names.TAINT_OUT_OF_SERVICE for taint in self.node.spec.taints)
 
     @property
     def revision(self) -> str:
@@ -120,9 +130,10 @@ class World:
     nodeset: NodeSet
     controller: Controller | None
     pods: tuple[Pod, ...]
-    """Owned by this NodeSet."""
+    """Controlled by this NodeSet, or taken from it by the garbage collector in a foreground deletion."""
     orphans: tuple[Pod, ...] = ()
-    """Owned by nobody, with the labels of this NodeSet."""
+    """Without a controller, with the labels of this NodeSet."""
+    ownership: Ownership = field(default_factory=Ownership)
     nodes: Mapping[str, Node] = field(default_factory=dict)
     facts: WorkerFacts | None = None
     """What new pods are made from; None while something they need is missing."""
@@ -130,8 +141,16 @@ class World:
     """What that is."""
     revisions: tuple[ControllerRevision, ...] = ()
     slurm: Slurm = field(default_factory=lambda: Unknown(0.0, "not asked yet"))
-    jobs: JobEnds | None = None
-    """Which jobs run where and until when, if somebody asked."""
+    jobs: JobList | None = None
+    """Which jobs and reservations use which nodes, if that was read."""
+    departed: frozenset[str] = frozenset()
+    """Addresses of earlier pods of this NodeSet whose end Kubernetes confirmed."""
+    neighbours: Mapping[str, str] = field(default_factory=dict)
+    """Slurm names that live pods of other NodeSets of the cluster have or will have: name of that NodeSet."""
+    unreadable: tuple[str, ...] = ()
+    """Pods of this NodeSet that exist and cannot be read."""
+    unreadable_nodes: frozenset[str] = frozenset()
+    """Kubernetes Nodes that exist and cannot be read."""
     failures: Mapping[str, Failures] = field(default_factory=dict)
     kept_records: frozenset[str] = frozenset()
     """Slurm nodes whose record Slurm refused to delete a moment ago."""
@@ -152,50 +171,82 @@ class World:
         for pod in self.pods:
             name = slurm_name(pod)
             record, standing = self._judge(pod, name)
-            yield Worker(pod, name, self.nodes.get(pod.spec.node_name), record, standing)
+            node = self.nodes.get(pod.spec.node_name)
+            yield Worker(pod, name, node, record, standing, pod.spec.node_name in self.unreadable_nodes)
 
     def _judge(self, pod: Pod, name: str) -> tuple[SlurmNode | None, Standing]:
-        """The worker's own record, and what it proves about jobs."""
+        """Return the worker's own record, and what is known of its jobs. The record outranks the pod's phase."""
+        never_started = not slurmd_has_run(pod) and not says_busy(pod)
         if not isinstance(self.slurm, Known):
-            return None, Standing.NEVER_STARTED if pod.status.phase == "Pending" else Standing.UNSURE
+            return None, Standing.NEVER_STARTED if never_started else Standing.UNSURE
         seen = self.slurm.seen(name)
-        began = self.slurm.at + seen.began_at - self.slurm.began_at
         record = seen.node if seen.node is not None and belongs(seen.node, pod) else None
-        if pod.status.phase == "Pending":
-            return record, Standing.NEVER_STARTED
-        if self.now - began > FRESH_SECONDS:
+        if record is None and never_started:
+            return None, Standing.NEVER_STARTED
+        if self.now - self.slurm.wall(seen.began_at) > FRESH_SECONDS:
             return record, Standing.UNSURE
         if record is None:
-            missed = began < last_start(pod) + REGISTRATION_SECONDS
-            return None, Standing.UNSURE if missed else Standing.UNREGISTERED
+            unregistered = self._is_unregistered(pod, seen, self.slurm.wall(seen.began_at))
+            return None, Standing.UNREGISTERED if unregistered else Standing.UNSURE
         if is_busy(record.state):
             return record, Standing.BUSY
-        if is_drained(record.state):
-            return record, Standing.DRAINED if seen.confirmed else Standing.UNSURE
-        return record, Standing.IN_SERVICE
+        if not is_drained(record.state):
+            return record, Standing.IN_SERVICE
+        if not seen.confirmed:
+            return record, Standing.UNSURE
+        return record, self._judge_drained(name, seen)
+
+    def _judge_drained(self, name: str, seen: Seen) -> Standing:
+        """No job starts on a drained node, so a list of jobs that began later shows all jobs on it."""
+        if self.jobs is None or seen.drained_since is None or self.jobs.began_at < seen.drained_since:
+            return Standing.UNLISTED
+        return Standing.BUSY if name in self.jobs.holding else Standing.DRAINED
+
+    def _is_unregistered(self, pod: Pod, seen: Seen, began: float) -> bool:
+        """A confirmed read after the start of slurmd knows no record, and nothing else says that jobs run there.
+
+        The removal itself looks once more, so that two reads have to agree.
+        """
+        too_early = began < slurmd_started(pod) + REGISTRATION_SECONDS
+        return seen.confirmed and not too_early and not says_busy(pod) and not self.registered_at(pod)
+
+    def registered_at(self, pod: Pod) -> str:
+        """Return the record at the pod's address, under whatever name, unless it is drained and free of jobs.
+
+        Such a record may be of an earlier pod whose address was used again; if it is of this pod, nothing is lost.
+        """
+        records = self._by_address.get(pod.status.pod_ip, ())
+        return next((record.name for record in records if not self._is_free(record)), "")
+
+    def _is_free(self, record: SlurmNode) -> bool:
+        if not isinstance(self.slurm, Known) or not is_drained(record.state):
+            return False
+        seen = self.slurm.seen(record.name)
+        return seen.confirmed and self._judge_drained(record.name, seen) is Standing.DRAINED
+
+    @cached_property
+    def _by_address(self) -> Mapping[str, list[SlurmNode]]:
+        found: dict[str, list[SlurmNode]] = {}
+        for record in self.slurm.nodes.values() if isinstance(self.slurm, Known) else ():
+            if record.address:
+                found.setdefault(record.address, []).append(record)
+        return found
+
+    @cached_property
+    def fresh_jobs(self) -> JobList | None:
+        """The list of jobs and reservations, unless it was read too long ago to delete anything by it."""
+        if self.jobs is None or not isinstance(self.slurm, Known):
+            return None
+        return self.jobs if self.now - self.slurm.wall(self.jobs.began_at) <= FRESH_SECONDS else None
 
 
-def belongs(record: SlurmNode, pod: Pod) -> bool:
-    """Whether the record is of this pod's slurmd and not of an earlier pod with the same name.
-
-    Only a slurmd that started before this pod, at another address, proves it to be the predecessor's.
-    """
-    if record.address and record.address == pod.status.pod_ip:
-        return True
-    started = seconds_of(pod.status.start_time, absent=0.0)
-    if not started:
-        return False
-    slurmd_started = record.slurmd_start_time.value or 0
-    return slurmd_started == 0 or slurmd_started >= started - 1
+def users_of(world: World, name: str) -> tuple[str, ...]:
+    """Return the jobs and reservations that keep the record of a node; none while they are not known."""
+    return world.fresh_jobs.users_of(name) if world.fresh_jobs is not None else ()
 
 
-def last_start(pod: Pod) -> float:
-    """When the pod, or its slurmd after a restart of the container, last came up."""
-    ready = ready_since(pod) if is_ready(pod) else 0.0
-    started = seconds_of(pod.status.start_time, absent=0.0)
-    return max(started, ready if ready != float("inf") else 0.0)
-
-
-def has_returned(record: SlurmNode) -> bool:
-    """Taken down by us when its pod went, and answering again."""
-    return is_down(record.state) and is_ours(record.reason) and is_responding(record.state)
+def still_asking(world: World) -> float:
+    """Seconds for which a new process may still say what the last one said of Slurm: it has only just asked."""
+    if not isinstance(world.slurm, Unknown) or world.slurm.error is not None:
+        return 0.0
+    return max(0.0, world.slurm.since + FIRST_ANSWER_SECONDS - world.now)

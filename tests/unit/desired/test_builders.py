@@ -8,7 +8,7 @@ import pytest
 from slurm_operator.api import Accounting, Controller, names
 from slurm_operator.desired import dns, endpoints, metadata
 from slurm_operator.desired.accounting import AccountingFacts, accounting_objects
-from slurm_operator.desired.config import ControllerFacts, configuration, generated_files
+from slurm_operator.desired.config import ControllerFacts, configuration, defined_partitions, generated_files
 from slurm_operator.desired.controller import controller_objects, service_monitor
 from slurm_operator.desired.loginset import LoginSetFacts, loginset_objects
 from slurm_operator.desired.restapi import RestApiFacts, restapi_objects
@@ -179,8 +179,23 @@ class TestController:
         assert [line.value for line in conf.all("NodeSet")] == ["slinky", "c", "old"]
         assert [str(line) for line in conf.all("PartitionName")] == [
             "PartitionName=slinky Nodes=slinky MaxTime=1",
+            "PartitionName=c Nodes=c",
             "PartitionName=old Nodes=old",
         ]
+
+    def test_a_kept_group_does_not_change_the_order_in_force(self) -> None:
+        nodesets = tuple(examples.nodeset(f"template: {{spec: {{hostname: {name}}}}}\n", name=name) for name in "bd")
+        standing = ("a", "d", "c", "b")
+        facts = ControllerFacts(nodesets=nodesets, retired=(NodeGroup("a", ""), NodeGroup("c", "")), standing=standing)
+        conf = parse(generated_files(examples.controller(), facts)["slurm.conf"])
+        assert tuple(line.value for line in conf.all("NodeSet")) == standing
+
+    def test_partitions_of_the_administrator_are_found_in_included_files_too(self) -> None:
+        controller = examples.controller(
+            "extraConf: |\n  PartitionName=mine Nodes=ALL\n  Include more.conf\nconfigFileRefs: [{name: files}]\n"
+        )
+        maps = {"files": {"more.conf": "PartitionName=more Nodes=ALL\n"}}
+        assert defined_partitions(controller, maps) == {"mine", "more"}
 
     def test_room_for_nodes_follows_the_workers_and_stays(self) -> None:
         many = make(type(examples.nodeset()), "many", {"controllerRef": {"name": "slurm"}, "replicas": 5000})

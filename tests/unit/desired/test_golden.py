@@ -27,6 +27,7 @@ from slurm_operator.kube.resource import Manifest
 from tests.unit.desired import examples
 from tests.unit.desired.examples import login_pod
 
+BUDGET_UID = "99999999-2222-3333-4444-555555555555"
 GOLDEN = Path(__file__).parent / "golden"
 HA = """
 ha: {enabled: true, backups: 1}
@@ -92,8 +93,8 @@ def loginset_case() -> list[Manifest]:
 def nodeset_case() -> list[Manifest]:
     nodeset = examples.nodeset()
     template = worker_template(nodeset, WorkerFacts(controller=examples.controller()))
-    pod = worker_pod(nodeset, template, ordinal_slot(nodeset, 0), "abc")
-    return [pod, controller_revision(nodeset, 1), *workers_objects("slurm", "slurm", [nodeset])]
+    pod = worker_pod(nodeset, template, ordinal_slot(nodeset, 0), "abc", BUDGET_UID)
+    return [pod, controller_revision(nodeset, 1), *workers_objects("slurm", "slurm")]
 
 
 def daemon_case() -> list[Manifest]:
@@ -102,7 +103,7 @@ def daemon_case() -> list[Manifest]:
     slot = node_slot(nodeset, "node1.us-west-2.example.com")
     config = ssh_config(nodeset)
     assert config is not None
-    return [config, *worker_claims(nodeset, slot), worker_pod(nodeset, template, slot, "abc")]
+    return [config, *worker_claims(nodeset, slot), worker_pod(nodeset, template, slot, "abc", BUDGET_UID)]
 
 
 def token_case() -> list[Manifest]:
@@ -159,6 +160,8 @@ def test_every_object_is_owned_and_named(name: str) -> None:
             continue  # claims are owned by policy
         assert manifest["metadata"]["name"]
         assert manifest["metadata"]["namespace"] == "slurm"
+        if manifest in workers_objects("slurm", "slurm"):
+            continue  # shared by all NodeSets, and deleted after the last worker
         assert manifest["metadata"]["ownerReferences"][0]["uid"] == examples.META["uid"]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_operator.api import names
 from slurm_operator.desired.scripts import script
 
 SHELLS = [shell for shell in ("bash", "dash") if shutil.which(shell)]
@@ -186,13 +187,77 @@ def test_initconf_copies_keys_and_configuration_flat_and_private(shell: str, tmp
     }
 
 
+SHOWN = (
+    "NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=2 CPUTot=2 CPULoad=0.10 AvailableFeatures=gpu "
+    "Gres=(null) NodeAddr=10.0.0.7 NodeHostName={name} Version=26.05.0 OS=Linux 6.1 #1 SMP State of the art  "
+    "RealMemory=200 Sockets=2 Boards=1 State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A "
+    "Partitions=all  CfgTRES=cpu=2,mem=200M AllocTRES= CurrentWatts=n/a AveWatts=n/a{tail}"
+)
+OURS = "slurm-operator: scaled in"
+ANSWERED_READ = ["-o show node slinky-0"]
+TAKEN_OUT = [*ANSWERED_READ, "update NodeName=slinky-0 State=DOWN Reason=slurm-operator: worker pod is going away"]
+
+
+def prestop(shell: str, folder: Path, show: str, host: str = "slinky-0") -> list[str]:
+    """Run the hook beside a scontrol that shows the node so; return the calls that scontrol got."""
+    calls = folder / "calls"
+    program(folder / "scontrol", f'echo "$*" >> {calls}\n[ "$1" = update ] && exit 1\n{show}')
+    program(folder / "hostname", f"echo {host}")
+    with running(shell, script("prestop"), BIN=str(folder)) as hook:
+        assert hook.wait(timeout=11) == 0, "the hook never fails"
+    return calls.read_text().splitlines()
+
+
+def shown(folder: Path, state: str, tail: str = "") -> str:
+    answer = folder / "answer"
+    answer.write_text(SHOWN.format(name="slinky-0", state=state, tail=tail) + "\n")
+    return f"cat {answer}"
+
+
 @pytest.mark.parametrize("shell", SHELLS)
-def test_prestop_names_its_own_node_and_never_fails(shell: str, tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    program(tmp_path / "scontrol", f"printf '%s\\n' \"$@\" > {calls}\nexit 1")
-    program(tmp_path / "hostname", "echo slinky-0")
-    with running(shell, script("prestop"), BIN=str(tmp_path)) as hook:
-        assert hook.wait(timeout=10) == 0
-    words = calls.read_text().splitlines()
-    assert words[:3] == ["update", "NodeName=slinky-0", "State=DOWN"]
-    assert words[3].startswith("Reason=slurm-operator: ")
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ("IDLE", ""),
+        ("MIXED+DYNAMIC_NORM", ""),
+        ("IDLE+POWERED_DOWN+DYNAMIC_NORM", ""),
+        ("IDLE+DRAIN+DYNAMIC_NORM", OURS),
+        ("MIXED+DRAIN", OURS),
+        ("DOWN*", "slurm-operator: worker pod is going away"),
+        ("DOWN+DRAIN+DYNAMIC_NORM+NOT_RESPONDING", OURS),
+    ],
+)
+def test_prestop_takes_its_own_node_out_of_service(shell: str, state: str, reason: str, tmp_path: Path) -> None:
+    tail = f" Reason={reason} [slurm@2026-01-01T00:00:00] Comment=Reason=bad State=DOWN" if reason else ""
+    assert prestop(shell, tmp_path, shown(tmp_path, state, tail)) == TAKEN_OUT
+    assert TAKEN_OUT[-1].split("Reason=")[1].startswith(names.REASON_PREFIX)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("state", ["IDLE+DRAIN+DYNAMIC_NORM", "MIXED+DRAIN", "DOWN*", "DOWN+DYNAMIC_NORM", "IDLE+FAIL"])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "bad disk, ticket 4711 State=IDLE Reason=slurm-operator: x",
+        'it\'s "quoted" $(date) `x` \\ *',
+        "Not responding",
+        "slurm-operator",
+        "",
+    ],
+)
+def test_prestop_leaves_the_claim_of_an_administrator(shell: str, state: str, reason: str, tmp_path: Path) -> None:
+    tail = f" Reason={reason} [root@2026-01-01T00:00:00] Comment={OURS}" if reason else ""
+    assert prestop(shell, tmp_path, shown(tmp_path, state, tail)) == ANSWERED_READ
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    "show", ["echo Node slinky-0 not found; exit 1", "echo slurm_load_node error", "exec sleep 60"]
+)
+def test_prestop_leaves_a_node_that_cannot_be_read(shell: str, show: str, tmp_path: Path) -> None:
+    assert prestop(shell, tmp_path, show) == ANSWERED_READ
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_prestop_names_the_node_as_slurmd_does(shell: str, tmp_path: Path) -> None:
+    assert prestop(shell, tmp_path, shown(tmp_path, "IDLE"), host="slinky-0.example.com") == TAKEN_OUT

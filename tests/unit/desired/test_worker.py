@@ -29,7 +29,7 @@ def template_of(nodeset: NodeSet, **facts: Any) -> Manifest:
 
 
 def pod_of(nodeset: NodeSet, slot: Slot | None = None, revision: str = "") -> Any:
-    return worker_pod(nodeset, template_of(nodeset), slot or ordinal_slot(nodeset, 0), revision)
+    return worker_pod(nodeset, template_of(nodeset), slot or ordinal_slot(nodeset, 0), revision, "uid-budget")
 
 
 def slurmd_of(nodeset: NodeSet) -> Any:
@@ -98,7 +98,8 @@ def test_wishes_of_the_user() -> None:
     assert slurmd["securityContext"]["privileged"] is False
     assert slurmd["readinessProbe"] == {"exec": {"command": ["a"]}}
     assert side["name"] == "side"
-    assert [toleration["key"] for toleration in pod["spec"]["tolerations"]] == [names.TAINT_WORKER, "gpu"]
+    silent = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+    assert [toleration["key"] for toleration in pod["spec"]["tolerations"]] == [names.TAINT_WORKER, *silent, "gpu"]
 
 
 def test_ordinal_pods() -> None:
@@ -167,7 +168,7 @@ def test_a_pinned_pod_goes_to_its_node() -> None:
 def test_a_template_serves_many_pods() -> None:
     nodeset = examples.nodeset(CLAIMS)
     template = template_of(nodeset)
-    pods = [worker_pod(nodeset, template, ordinal_slot(nodeset, i, f"n{i}")) for i in range(2)]
+    pods = [worker_pod(nodeset, template, ordinal_slot(nodeset, i, f"n{i}"), "", "uid-budget") for i in range(2)]
     assert [pod["spec"]["hostname"] for pod in pods] == ["slinky-0", "slinky-1"]
     assert "hostname" not in template["spec"] or template["spec"]["hostname"] == "slinky-"
     assert template == template_of(nodeset)
@@ -209,13 +210,19 @@ def test_external_slurmctld_is_the_conf_server() -> None:
     assert template["spec"]["containers"][0]["args"][2] == "ctl.example.com:7000"
 
 
-def test_shared_objects_are_owned_by_every_nodeset() -> None:
-    nodesets = [examples.nodeset(name="b"), examples.nodeset(name="a")]
-    service, budget = workers_objects("slurm", "slurm", nodesets)
+def test_a_worker_has_two_owners() -> None:
+    """The NodeSet controls it; the budget does not block its own deletion, and nothing owns the budget."""
+    nodeset = examples.nodeset()
+    controller, keeper = pod_of(nodeset)["metadata"]["ownerReferences"]
+    assert (controller["uid"], controller["controller"]) == (nodeset.metadata.uid, True)
+    budget = names.workers_budget("slurm")
+    assert keeper == {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "name": budget, "uid": "uid-budget"}
+
+
+def test_shared_objects_have_no_owner() -> None:
+    service, budget = workers_objects("slurm", "slurm")
     for manifest in (service, budget):
-        owners = manifest["metadata"]["ownerReferences"]
-        assert [owner["name"] for owner in owners] == ["a", "b"]
-        assert all("controller" not in owner for owner in owners)
+        assert "ownerReferences" not in manifest["metadata"]
     assert service["spec"]["selector"] == {names.LABEL_APP: "slurmd", names.LABEL_CLUSTER: "slurm"}
     assert budget["spec"]["selector"]["matchLabels"][names.LABEL_POD_PROTECT] == "true"
 
@@ -249,3 +256,20 @@ def test_revisions_can_be_found_by_our_selector() -> None:
     assert names.selector("slurmd", "slurm-worker-slinky").items() <= revision["metadata"]["labels"].items()
     assert revision["metadata"]["labels"][names.LABEL_REVISION_HASH] == digest
     assert revision_hash(revision_data(nodeset), 1) != digest
+
+
+def test_a_protected_worker_outlives_a_silent_kubelet() -> None:
+    """Kubernetes evicts after five minutes otherwise, and no disruption budget applies to that."""
+    for mode in ("StatefulSet", "DaemonSet"):
+        tolerations = pod_of(examples.nodeset(f"scalingMode: {mode}\n"))["spec"]["tolerations"]
+        forever = [t["key"] for t in tolerations if t["effect"] == "NoExecute" and "tolerationSeconds" not in t]
+        assert {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} <= set(forever)
+    unprotected = pod_of(examples.nodeset("workloadDisruptionProtection: false\n"))["spec"]["tolerations"]
+    assert [toleration["key"] for toleration in unprotected] == [names.TAINT_WORKER]
+
+
+def test_a_worker_says_that_its_slurmctld_runs_elsewhere() -> None:
+    facts = WorkerFacts(controller=examples.controller("external: true\nexternalConfig: {host: slurm.example.com}\n"))
+    template = worker_template(examples.nodeset(""), facts)
+    assert template["metadata"]["annotations"][names.ANNOTATION_EXTERNAL] == "true"
+    assert names.ANNOTATION_EXTERNAL not in pod_of(examples.nodeset(""))["metadata"]["annotations"]

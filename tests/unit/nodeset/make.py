@@ -13,13 +13,21 @@ from slurm_operator.desired.revision import revision_data, revision_hash
 from slurm_operator.desired.worker import WorkerFacts
 from slurm_operator.kube.kinds import Node, NodeSpec, Pod, PodSpec, PodStatus, Taint
 from slurm_operator.kube.model import Condition, ObjectMeta, OwnerReference
+from slurm_operator.nodeset.ownership import Ownership
 from slurm_operator.nodeset.world import Slurm, World
+from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.model import Number
+from slurm_operator.slurm.states import is_drain
 
 NOW = 1_800_000_000.0
 NODESET_UID = "uid-nodeset"
+BUDGET_UID = "uid-budget"
+BUDGET = OwnerReference(
+    api_version="policy/v1", kind="PodDisruptionBudget", name=names.workers_budget("slurm"), uid=BUDGET_UID
+)
+"""The second owner of every worker."""
 
 
 def at(seconds: float) -> str:
@@ -55,7 +63,7 @@ def pod(
         names.LABEL_SCALING_MODE: "StatefulSet",
         names.LABEL_REVISION_HASH: revision,
     }
-    owners = (owner or OwnerReference(kind="NodeSet", name=nodeset, uid=NODESET_UID, controller=True),)
+    owners = (owner or OwnerReference(kind="NodeSet", name=nodeset, uid=NODESET_UID, controller=True), BUDGET)
     return Pod(
         metadata=ObjectMeta(
             name=name,
@@ -128,9 +136,15 @@ def record(
 
 
 def known(*records: SlurmNode, age: float = 1.0, pending: Iterable[str] = ()) -> Known:
-    """What slurmrestd said `age` seconds ago."""
+    """What slurmrestd said `age` seconds ago; what is drained has been for a while."""
     nodes = {found.name: found for found in records}
-    return Known(nodes, 1000.0 - age, NOW - age, 1, 1, {}, frozenset(pending))
+    drained = {found.name: 900.0 for found in records if is_drain(found.state)}
+    return Known(nodes, 1000.0 - age, NOW - age, 1, 1, {}, frozenset(pending), drained)
+
+
+def job_list(**fields: Any) -> JobList:
+    """Jobs and reservations as read a second ago."""
+    return JobList(999.0, **fields)
 
 
 def world(of: NodeSet, *pods: Pod, slurm: Slurm | None = None, **more: Any) -> World:
@@ -144,5 +158,5 @@ def world(of: NodeSet, *pods: Pod, slurm: Slurm | None = None, **more: Any) -> W
         facts=WorkerFacts(controller=current),
         slurm=slurm if slurm is not None else known(),
         now=NOW,
-        **more,
+        **{"jobs": job_list(), "ownership": Ownership(BUDGET_UID), **more},
     )

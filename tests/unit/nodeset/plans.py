@@ -6,6 +6,7 @@ from slurm_operator.api.nodeset import Drain as Recorded
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.nodeset.decide import decide
+from slurm_operator.nodeset.slurm_actions import RemoveUnregistered
 from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus, Create, Delete, RecordEvent
 from slurm_operator.runtime.plan import InOrder
@@ -30,7 +31,9 @@ def created(of: World) -> list[str]:
 
 
 def deleted(of: World) -> list[str]:
-    return [a.name for a in planned(of, Delete) if a.resource.kind == "Pod"]
+    """Pods that go: at once, or after a second read that agrees."""
+    at_once = [a.name for a in planned(of, Delete) if a.resource.kind == "Pod"]
+    return [*at_once, *(a.pod.metadata.name for a in planned(of, RemoveUnregistered))]
 
 
 def nodes_of(of: World, kind: type) -> list[str]:

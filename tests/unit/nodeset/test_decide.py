@@ -5,16 +5,17 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from slurm_operator.api import names
+from slurm_operator.api import common, names
 from slurm_operator.api.nodeset import Drain as Recorded
 from slurm_operator.api.nodeset import NodeSetStatus
-from slurm_operator.kube.kinds import PodStatus
-from slurm_operator.kube.model import Condition, OwnerReference
+from slurm_operator.kube.kinds import PodSpec, PodStatus
+from slurm_operator.kube.model import Condition, ObjectMeta, OwnerReference
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.slurm_actions import Drain, Forget, Resume, Undrain
 from slurm_operator.nodeset.world import Failures, Gone, World
 from slurm_operator.runtime.actions import Create, Patch
 from slurm_operator.runtime.trouble import no_controller
+from slurm_operator.slurm.errors import Unreachable
 from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from tests.unit.nodeset.make import NOW, at, known, node, nodeset, pod, record, revision, world
@@ -30,6 +31,7 @@ from tests.unit.nodeset.plans import (
     planned,
     pods,
     records,
+    told,
 )
 
 # Scale out
@@ -61,7 +63,7 @@ def test_trouble_is_told_once() -> None:
     lonely = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no room")
     stuck = msgspec.structs.replace(pod("gpu-0"), status=PodStatus(phase="Pending", conditions=(lonely,)))
     assert "Unschedulable" in events(world(nodeset(1), stuck))
-    told = Condition(type="Degraded", status="True", reason="Unschedulable")
+    told = common.Condition(type="Degraded", status="True", reason="Unschedulable")
     assert "Unschedulable" not in events(world(nodeset(1, status=NodeSetStatus(conditions=(told,))), stuck))
 
 
@@ -110,18 +112,19 @@ def test_the_stale_record_of_a_vanished_worker_goes_before_its_successor_registe
 
 
 @pytest.mark.parametrize(
-    "left",
+    ("left", "makes"),
     [
-        record("gpu-0", "ALLOCATED", "NOT_RESPONDING"),
-        record("gpu-0", "DOWN", "DRAIN", reason="bad memory"),
-        record("gpu-0", "IDLE"),
+        (record("gpu-0", "ALLOCATED", "NOT_RESPONDING"), []),
+        (record("gpu-0", "DOWN", "DRAIN", reason="bad memory"), ["gpu-0"]),
+        (record("gpu-0", "IDLE"), []),
     ],
     ids=["job", "foreign", "answering"],
 )
-def test_a_record_with_a_job_or_somebody_elses_word_stays(left: SlurmNode) -> None:
+def test_a_record_with_a_job_or_an_administrators_word_stays(left: SlurmNode, makes: list[str]) -> None:
+    """A name that Slurm still counts on is not taken by a second worker."""
     of = world(nodeset(1), slurm=known(left))
     assert nodes_of(of, Forget) == []
-    assert created(of) == ["gpu-0"]
+    assert created(of) == makes
 
 
 def test_a_worker_that_came_back_is_resumed() -> None:
@@ -131,6 +134,18 @@ def test_a_worker_that_came_back_is_resumed() -> None:
     assert nodes_of(world(wanted, *pods(0, rev=revision(wanted)), slurm=known(*down)), Resume) == ["gpu-0"]
     lost = records(0, state=("DOWN", "NOT_RESPONDING"), reason="slurm-operator: the pod goes away")
     assert nodes_of(world(wanted, *pods(0, rev=revision(wanted)), slurm=known(*lost)), Resume) == []
+
+
+def test_a_worker_that_came_back_on_a_kept_record_is_resumed() -> None:
+    """Scaled in while a job named it, and out again. Without its drain and our reason it would stay DOWN."""
+    wanted = nodeset(1, status=told("gpu-0"))
+    going = "slurm-operator: worker pod is going away"
+    back = known(*records(0, state=("DOWN", "DRAIN", "DYNAMIC_NORM"), reason=going))
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=back)
+    assert nodes_of(of, Undrain) == []
+    assert nodes_of(of, Resume) == ["gpu-0"]
+    silent = known(*records(0, state=("DOWN", "DRAIN", "NOT_RESPONDING"), reason=going))
+    assert nodes_of(replace(of, slurm=silent), Undrain) == nodes_of(replace(of, slurm=silent), Resume) == []
 
 
 def test_scale_in_leaves_no_record_behind() -> None:
@@ -216,11 +231,31 @@ def test_a_deleted_nodeset_is_let_go_when_its_workers_are() -> None:
     assert release.patch["metadata"]["finalizers"] == []
 
 
+def test_a_deleted_nodeset_is_held_while_slurm_may_have_records_of_its_workers() -> None:
+    """A record that a reservation names stays; slurmrestd fails to answer once; the record must not be left behind."""
+    named = known(*records(0, state=DRAINED, reason=OURS))
+    asked = Unknown(NOW, "slurmrestd does not answer", Unreachable("GET nodes/", "refused"), named)
+    of = world(nodeset(1, deleting=True, status=told("gpu-0", "delete")), slurm=asked)
+    assert planned(of, Patch) == []
+    assert "Slurm to say whether it still has gpu-0" in condition(of, "Progressing")["message"]
+    just_started = replace(of, slurm=Unknown(NOW, "not read yet"))
+    assert planned(just_started, Patch) == []
+    never_known = replace(of, slurm=replace(asked, last=None))
+    assert len(planned(never_known, Patch)) == 1
+    refused = replace(of, slurm=named, kept_records=frozenset({"gpu-0"}))
+    assert len(planned(refused, Patch)) == 1
+    assert planned(replace(refused, jobs=None), Patch) == []
+
+
 def test_a_cluster_that_is_gone_for_good_holds_nothing() -> None:
+    """Its pods are deleted first: garbage collection leaves them to their second owner."""
     of = world(nodeset(1, deleting=True), *pods(0, rev="r"), slurm=Gone("no RestApi"))
-    (release,) = planned(of, Patch)
+    assert planned(of, Patch) == []
+    assert deleted(of) == ["gpu-0"]
+    going = world(nodeset(1, deleting=True), *pods(0, rev="r", deleting=True), slurm=Gone("no RestApi"))
+    (release,) = planned(going, Patch)
     assert release.patch["metadata"]["finalizers"] == []
-    assert deleted(of) == []
+    assert deleted(going) == []
 
 
 def test_a_nodeset_is_held_before_anything_else() -> None:
@@ -253,3 +288,18 @@ def test_old_mode_pods_leave_only_after_their_successors_exist() -> None:
     new = pod("gpu-a", node="a", phase="Pending", ready=None, ip="", labels={names.LABEL_SCALING_MODE: "DaemonSet"})
     after = replace(before, pods=(old, new))
     assert nodes_of(after, Drain) == ["gpu-0"]
+
+
+@pytest.mark.parametrize(("host_network", "drained"), [(True, []), (False, ["k8s-1"])])
+def test_a_hostname_override_renames_no_worker_with_the_network_of_its_node(
+    host_network: bool, drained: list[str]
+) -> None:
+    """With hostNetwork slurmd has the name of the Node; a new pod would have it again."""
+    wanted = nodeset(1, scalingMode="DaemonSet", template={"spec": {"hostNetwork": host_network}})
+    labels = {names.LABEL_SCALING_MODE: "DaemonSet", names.LABEL_POD_HOSTNAME: "k8s-1"}
+    worker = pod("gpu-k8s-1", revision=revision(wanted), labels=labels)
+    worker = msgspec.structs.replace(worker, spec=PodSpec(node_name="k8s-1", host_network=host_network))
+    renamed = ObjectMeta(name="k8s-1", annotations={names.ANNOTATION_HOSTNAME_OVERRIDE: "alpha"})
+    place = msgspec.structs.replace(node("k8s-1"), metadata=renamed)
+    of = replace(world(wanted, worker, slurm=known(record("k8s-1"))), nodes={"k8s-1": place})
+    assert nodes_of(of, Drain) == drained

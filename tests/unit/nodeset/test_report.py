@@ -14,7 +14,7 @@ from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus, Create
 from slurm_operator.slurm.errors import Unreachable
 from slurm_operator.slurm.known import Unknown
-from tests.unit.nodeset.make import NOW, known, node, nodeset, record, revision, world
+from tests.unit.nodeset.make import NOW, job_list, known, node, nodeset, record, revision, world
 from tests.unit.nodeset.plans import (
     condition,
     planned,
@@ -98,3 +98,11 @@ def test_a_worker_that_slurm_rejects_is_not_ready() -> None:
     of = world(wanted, *pods(0, rev=revision(wanted)), slurm=known(odd))
     assert (condition(of, "Ready")["status"], condition(of, "Ready")["reason"]) == ("False", "SlurmRejectsNode")
     assert "Slurm rejects gpu-0: no such topology; check extraConf" in condition(of, "Degraded")["message"]
+
+
+def test_an_end_beyond_every_calendar_is_no_time_limit() -> None:
+    """Any user may ask for a time limit of 4,000,000,000 minutes."""
+    busy = known(*records(0, state=("MIXED", "DRAIN"), reason="slurm-operator: scaled in"))
+    wanted = nodeset(0)
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=busy, jobs=job_list(latest={"gpu-0": 3e11}))
+    assert "without a time limit" in condition(of, "Progressing")["message"]

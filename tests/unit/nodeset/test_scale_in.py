@@ -157,3 +157,14 @@ def test_a_record_that_slurm_will_not_delete_does_not_hold_the_pod() -> None:
     slurm = known(*records(0, state=DRAINED, reason=OURS))
     of = world(wanted, *pods(0, rev=revision(wanted)), slurm=slurm, kept_records=frozenset({"gpu-0"}))
     assert [action.node for action in planned(of, RemoveDrained)] == ["gpu-0"]
+
+
+@pytest.mark.parametrize(("age", "goes"), [(20, []), (90, ["gpu-0"])])
+def test_a_worker_that_is_made_again_has_time_to_register(age: float, goes: list[str]) -> None:
+    """Scaled in and out again: its slurmd has started, but has not registered within seconds."""
+    wanted = nodeset(1, status=told("gpu-0"))
+    of = world(wanted, pod("gpu-0", ready=False, created=-age, revision=revision(wanted)), slurm=known())
+    assert deleted(of) == goes
+    after = decide(of).after
+    assert after is not None
+    assert after <= 30
