@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from slurm_operator.api import names
 from slurm_operator.controller.observe import Seen
+from slurm_operator.controller.partitions import ControllerHands, LookAtPartitions
 from slurm_operator.controller.report import report
 from slurm_operator.desired.config import configuration, generated_files
 from slurm_operator.desired.controller import controller_objects, service_monitor
@@ -12,7 +13,6 @@ from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import PODS, STATEFUL_SETS, Pod
 from slurm_operator.kube.resource import Manifest
-from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.children import KubeAction, delete, is_changing, kept, patch, unwanted
 from slurm_operator.runtime.plan import Plan
 from slurm_operator.runtime.references import LOADING
@@ -21,9 +21,13 @@ from slurm_operator.slurm.conf.lint import errors, lint
 
 RESTART = ("StatefulSet", "ConfigMap")
 """What a configuration that would kill slurmctld must not reach."""
+CLOSING_SECONDS = 5.0
+"""Between two questions whether slurmctld has taken up a configuration that closes a partition."""
+WAITING_SECONDS = 30.0
+"""Between two looks while a partition waits for its jobs, or a NodeSet cannot be read."""
 
 
-def decide(seen: Seen) -> Plan[HasKube]:
+def decide(seen: Seen) -> Plan[ControllerHands]:
     controller, children = seen.controller, seen.slurmctld.children
     if controller.metadata.terminating:
         return Plan()
@@ -36,10 +40,22 @@ def decide(seen: Seen) -> Plan[HasKube]:
         objects = [manifest for manifest in objects if manifest["kind"] != "StatefulSet"]
     actions: list[KubeAction] = [*remade, *kept(CONTROLLERS, controller, children, objects)]
     if trouble is None and not remade:
-        actions += [*unwanted(children, objects), *refreshed(seen), *replaced(seen)]
+        actions += [*unwanted(children, objects), *refreshed(seen), *misnamed(seen), *replaced(seen)]
         if is_changing(children, objects) and not seen.refusals:
             return Plan(tuple(actions))
-    return Plan((*actions, *report(seen, trouble)))
+    return Plan((*actions, *asked(seen), *report(seen, trouble)), after=next_look(seen))
+
+
+def asked(seen: Seen) -> Iterator[LookAtPartitions]:
+    """Partitions that the configuration in force closes: slurmctld says whether it has taken that up."""
+    if closed := tuple(one.group.name for one in seen.retired if one.ask):
+        yield LookAtPartitions(seen.controller.key, closed)
+
+
+def next_look(seen: Seen) -> float | None:
+    if any(one.ask and not one.confirmed for one in seen.retired):
+        return CLOSING_SECONDS
+    return WAITING_SECONDS if seen.retired or seen.unreadable else None
 
 
 def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
@@ -94,6 +110,19 @@ def outdated(seen: Seen) -> Iterator[KubeAction]:
     elif live.spec.pod_management_policy != "Parallel":
         # The new one adopts the pods as they are: slurmctld goes on running.
         yield delete(STATEFUL_SETS, live, propagation="Orphan")
+
+
+def misnamed(seen: Seen) -> Iterator[KubeAction]:
+    """Return the deletions of pods below another Service: a StatefulSet adopts them as they are and never renames them.
+
+    A pod is left behind like that when its old StatefulSet went without it, e.g. by `kubectl delete --cascade=orphan`.
+    """
+    if seen.slurmctld.workload is None or not _ours(seen):
+        return
+    service = names.controller_internal(seen.controller.metadata.name)
+    for pod in seen.slurmctld.pods:
+        if pod.spec.subdomain not in ("", service) and not pod.metadata.terminating:
+            yield delete(PODS, pod)
 
 
 def _ours(seen: Seen) -> bool:

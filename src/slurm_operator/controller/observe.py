@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_operator.api import Controller, NodeSet, names
 from slurm_operator.controller.claims import templates_in_force
-from slurm_operator.desired.config import ControllerFacts
+from slurm_operator.controller.partitions import ClosedPartitions, Evidence, Retired, leaving, retired
+from slurm_operator.desired.config import ControllerFacts, defined_partitions, wanted_groups
 from slurm_operator.desired.keyring import progress_of
 from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import ACCOUNTINGS, CONTROLLERS, NODESETS
@@ -18,6 +19,10 @@ from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import References, Refs
+from slurm_operator.slurm.conf.groups import read_groups
+from slurm_operator.slurm.conf.writer import NodeGroup
+from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.views import SlurmViews
 
 _MAX_NODE_COUNT = re.compile(r"^MaxNodeCount=(\d+)$", re.MULTILINE)
 
@@ -35,6 +40,10 @@ class Seen:
     """The cluster knows ServiceMonitors."""
     refusals: Refusals
     now: float
+    retired: tuple[Retired, ...] = ()
+    """Partitions that stay in slurm.conf although no NodeSet asks for them."""
+    unreadable: tuple[str, ...] = ()
+    """NodeSets of the namespace that exist and cannot be read."""
 
     @property
     def keys_are_there(self) -> bool:
@@ -46,6 +55,8 @@ class Observer:
         self,
         caches: Caches,
         references: References,
+        views: SlurmViews,
+        closed: ClosedPartitions,
         clock: Clock,
         *,
         domain: str,
@@ -56,6 +67,8 @@ class Observer:
         self._shared = shared
         self._caches = caches
         self._references = references
+        self._views = views
+        self._closed = closed
         self._clock = clock
         self._domain = domain
         self._monitors = monitors
@@ -64,6 +77,7 @@ class Observer:
         controller = self._caches.store(CONTROLLERS).get(*key)
         if controller is None:
             self._references.drop(("Controller", key))
+            self._watch_jobs(key, False)
             return None
         namespace, name = key
         refs = self._read_refs(controller)
@@ -71,9 +85,17 @@ class Observer:
         slurmctld = look(self._caches, controller, names.APP_SLURMCTLD, STATEFUL_SETS, names.controller(name))
         ref = controller.spec.slurm_key_ref
         ring = self._caches.store(SECRETS).get(namespace, names.key_ring(ref.name)) if ref is not None else None
+        facts = self._facts(controller, refs, ring, config, slurmctld.workload)
+        unreadable = tuple(
+            sorted(name for place, name in self._caches.store(NODESETS).unreadable if place == namespace)
+        )
+        in_force = _groups_in_force(controller, config)
+        kept = self._retired(controller, facts, in_force, unreadable)
         return Seen(
             controller=controller,
-            facts=self._facts(controller, refs, ring, config, slurmctld.workload),
+            facts=replace(
+                facts, retired=tuple(one.group for one in kept), standing=tuple(group.name for group in in_force)
+            ),
             refs=refs,
             ring=ring,
             config=config,
@@ -81,7 +103,34 @@ class Observer:
             monitors=self._monitors,
             refusals=(*refusals, *self._shared.get(key, ())),
             now=self._clock.now(),
+            retired=kept,
+            unreadable=unreadable,
         )
+
+    def _retired(
+        self,
+        controller: Controller,
+        facts: ControllerFacts,
+        in_force: tuple[NodeGroup, ...],
+        unreadable: tuple[str, ...],
+    ) -> tuple[Retired, ...]:
+        defined = defined_partitions(controller, facts.config_maps)
+        going = leaving(in_force, wanted_groups(facts.nodesets), defined)
+        key = controller.key
+        view = self._views.get(key)
+        evidence = Evidence(
+            known=view is not None and isinstance(view.state, Known),
+            jobs=view.jobs if view is not None else None,
+            closed_at=self._closed.closed_at(key, {group.name for group in going}),
+            unreadable=unreadable,
+        )
+        kept = retired(going, evidence)
+        self._watch_jobs(key, any(one.ask for one in kept))
+        return kept
+
+    def _watch_jobs(self, key: Key, wanted: bool) -> None:
+        if (view := self._views.get(key)) is not None:
+            view.watch_jobs(("Controller", key), wanted)
 
     def _read_refs(self, controller: Controller) -> Refs:
         spec = controller.spec
@@ -113,3 +162,9 @@ class Observer:
             max_node_count=int(running[1]) if running else 0,
             claim_templates=templates_in_force(controller, live),
         )
+
+
+def _groups_in_force(controller: Controller, config: ConfigMap | None) -> tuple[NodeGroup, ...]:
+    if config is None or controller.spec.external:
+        return ()
+    return read_groups(config.data.get("slurm.conf", ""))

@@ -1,9 +1,11 @@
 """What a Controller says about itself."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from slurm_operator.api import names
 from slurm_operator.controller.observe import Seen
+from slurm_operator.controller.partitions import told
 from slurm_operator.desired.config import configuration
 from slurm_operator.desired.keyring import progress_of
 from slurm_operator.desired.metadata import content_hash
@@ -11,7 +13,7 @@ from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.model import find_condition
 from slurm_operator.runtime.children import KubeAction, reported
-from slurm_operator.runtime.conditions import rollout_of, summed_up
+from slurm_operator.runtime.conditions import Verdict, rollout_of, summed_up
 from slurm_operator.runtime.trouble import Trouble
 
 ACTIVE = 1
@@ -32,8 +34,9 @@ def report(seen: Seen, trouble: Trouble | None) -> Iterator[KubeAction]:
             done="slurmctld answers" + (CLAIM_STAYS if seen.facts.claim_templates is not None else ""),
             blocked=trouble,
             refusals=seen.refusals,
-            noticed=claim_trouble(seen) or seen.slurmctld.trouble or rotation_trouble(seen),
+            noticed=claim_trouble(seen) or seen.slurmctld.trouble or unreadable(seen) or rotation_trouble(seen),
         )
+        verdicts = [with_retired(seen, verdict) for verdict in verdicts]
         hashes = {"configHash": in_force(seen, trouble), "deliveredConfigHash": delivered(seen)}
     filled = {key: value for key, value in hashes.items() if value}
     yield from reported(CONTROLLERS, seen.controller, verdicts, seen.now, **filled)
@@ -44,6 +47,24 @@ def waiting_for(seen: Seen) -> str:
     if ref is not None and not seen.keys_are_there:
         return f"waiting for Secret {names.key_ring(ref.name)} to be made of {ref.name}: no other may have that name"
     return rollout_of(seen.slurmctld.workload, "slurmctld", ACTIVE)
+
+
+def with_retired(seen: Seen, verdict: Verdict) -> Verdict:
+    """A slurmctld with nothing else under way may still wait for the jobs of a partition that is to leave."""
+    if verdict.type != names.CONDITION_PROGRESSING or verdict.reason != "Settled" or not seen.retired:
+        return verdict
+    return replace(verdict, status="True", reason="PartitionRetired", message="; ".join(told(seen.retired)))
+
+
+def unreadable(seen: Seen) -> Trouble | None:
+    """A NodeSet that this operator cannot read: which partition is its own is not known."""
+    if not seen.unreadable:
+        return None
+    first, rest = seen.unreadable[0], len(seen.unreadable) - 1
+    about = f"NodeSet {seen.controller.metadata.namespace}/{first}{f' (and {rest} more)' if rest else ''}"
+    cause = "does not fit the type that this version of the operator knows (its log says why)"
+    cure = "correct the NodeSet or install the version of the operator that it was written for"
+    return Trouble("UnreadableNodeSet", f"{about} {cause}; no partition leaves slurm.conf until then: {cure}")
 
 
 def rotation_trouble(seen: Seen) -> Trouble | None:

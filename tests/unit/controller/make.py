@@ -24,7 +24,7 @@ from slurm_operator.kube.kinds import (
     WorkloadStatus,
 )
 from slurm_operator.kube.model import ChildMeta, Condition, ObjectMeta
-from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, HasKube, Patch, RecordEvent
+from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, Patch, RecordEvent
 from slurm_operator.runtime.plan import Action, InOrder, Plan
 from slurm_operator.runtime.references import Refs
 from slurm_operator.runtime.times import rfc3339
@@ -140,53 +140,53 @@ def deployment(name: str, replicas: int = 1, *, ready: int | None = None) -> Dep
     )
 
 
-def actions(plan: Plan[HasKube]) -> Iterable[Action[HasKube]]:
+def actions(plan: Plan[Any]) -> Iterable[Action[Any]]:
     """One by one, whatever order they have among themselves."""
     for action in plan.actions:
         yield from action.actions if isinstance(action, InOrder) else (action,)
 
 
-def applied(plan: Plan[HasKube]) -> dict[str, dict[str, Any]]:
+def applied(plan: Plan[Any]) -> dict[str, dict[str, Any]]:
     """The manifests by kind and name."""
     found = [action.manifest for action in actions(plan) if isinstance(action, Apply | Create)]
     return {f"{manifest['kind']}/{manifest['metadata']['name']}": manifest for manifest in found}
 
 
-def deleted(plan: Plan[HasKube]) -> list[str]:
+def deleted(plan: Plan[Any]) -> list[str]:
     return [f"{action.resource.kind}/{action.name}" for action in actions(plan) if isinstance(action, Delete)]
 
 
-def patched(plan: Plan[HasKube]) -> dict[str, Any]:
+def patched(plan: Plan[Any]) -> dict[str, Any]:
     return {action.name: action.patch for action in actions(plan) if isinstance(action, Patch)}
 
 
-def events(plan: Plan[HasKube]) -> list[str]:
+def events(plan: Plan[Any]) -> list[str]:
     return [action.reason for action in actions(plan) if isinstance(action, RecordEvent)]
 
 
-def status(plan: Plan[HasKube]) -> dict[str, Any]:
+def status(plan: Plan[Any]) -> dict[str, Any]:
     """What would be reported; empty if nothing changed."""
     found = [action.manifest["status"] for action in actions(plan) if isinstance(action, ApplyStatus)]
     return found[0] if found else {}
 
 
-def verdict(plan: Plan[HasKube], kind: str) -> tuple[str, str, str]:
+def verdict(plan: Plan[Any], kind: str) -> tuple[str, str, str]:
     """Status, reason and message of one condition that is reported."""
     found = next(condition for condition in status(plan)["conditions"] if condition["type"] == kind)
     return found["status"], found["reason"], found["message"]
 
 
-def ready(plan: Plan[HasKube]) -> bool:
+def ready(plan: Plan[Any]) -> bool:
     return verdict(plan, "Ready")[0] == "True"
 
 
-def degraded(plan: Plan[HasKube]) -> str:
+def degraded(plan: Plan[Any]) -> str:
     """The reason why the object is degraded, or nothing."""
     state, reason, _ = verdict(plan, "Degraded")
     return reason if state == "True" else ""
 
 
-def with_status(obj: T, plan: Plan[HasKube]) -> T:
+def with_status(obj: T, plan: Plan[Any]) -> T:
     """The object after its report was taken down."""
     kind = type(getattr(obj, "status"))  # noqa: B009 - the six kinds have it, their common base has not
     return changed(obj, status=msgspec.convert(status(plan), kind))

@@ -253,6 +253,22 @@ def test_an_old_stateful_set_is_made_anew() -> None:
     assert recreated(live(service_name="theirs"), ours=False) == []
 
 
+def test_a_pod_below_another_service_is_replaced() -> None:
+    """A StatefulSet adopts a pod that its predecessor left behind, but never gives it its new name in the DNS."""
+
+    def gone(subdomain: str, workload: StatefulSet | None, **about: Any) -> list[str]:
+        found = pod(**about)
+        found = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, subdomain=subdomain))
+        return deleted(decide(seen(None, workload, found)))
+
+    assert gone("slurm-controller", live()) == ["Pod/slurm-controller-0"]
+    assert gone("slurm-controller-internal", live()) == []
+    assert gone("", live()) == []
+    assert gone("slurm-controller", live(), terminating=True) == []
+    assert gone("slurm-controller", None) == []
+    assert gone("slurm-controller", live(service_name="slurm-controller")) == ["StatefulSet/slurm-controller"]
+
+
 def test_a_claim_that_was_asked_for_differently_stays_and_is_told() -> None:
     """Kubernetes refuses to change claim templates, so that everything else would be refused with it."""
     bigger = examples.controller("persistence: {enabled: true, resources: {requests: {storage: 9Gi}}}\n")

@@ -1,0 +1,180 @@
+"""The whole operator in memory: a partition never leaves slurm.conf while a job names it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from slurm_operator.controller import decide
+from slurm_operator.slurm import view
+from slurm_operator.slurm.conf.parser import parse
+from tests.fakes.slurmrestd import FakeSlurm
+from tests.simulation.control_plane import World, example, keys, until, world
+
+HERE = "slurm"
+CLUSTER = (HERE, "slurm")
+RENAMED = {"spec": {"template": {"spec": {"hostname": "node-"}}}}
+DISABLED = {"spec": {"partition": {"enabled": False}}}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are read, and slurmctld is asked, every half second."""
+    monkeypatch.setattr(view, "JOBS_MAX_AGE_SECONDS", 0.5)
+    monkeypatch.setattr(decide, "CLOSING_SECONDS", 0.2)
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[World]:
+    async with world() as found:
+        found.create(keys(found.slurms[CLUSTER]), HERE)
+        found.create_all(example("ConfigMap", "Controller", "RestApi", "NodeSet"), HERE)
+        found.change("Controller", "slurm", HERE, {"spec": {"accountingRef": None}})
+        yield found
+
+
+def conf(here: World) -> str:
+    return str(here.get("ConfigMap", "slurm-config", HERE)["data"]["slurm.conf"])
+
+
+def partitions(here: World) -> dict[str, str]:
+    """State of each partition in slurm.conf."""
+    return {line.value: line.get("State") or "" for line in parse(conf(here)).all("PartitionName")}
+
+
+def progress(here: World) -> str:
+    return str(here.condition("Controller", "slurm", HERE, "Progressing").get("message", ""))
+
+
+def state(slurm: FakeSlurm, *jobs: int) -> list[str]:
+    return [slurm.jobs[job].state for job in jobs]
+
+
+async def test_a_partition_stays_until_no_job_names_it(here: World) -> None:
+    """A hostname changed, a partition disabled; the operator restarts in between."""
+    slurm = here.slurms[CLUSTER]
+    async with here.operator():
+        await until(lambda: here.all_ready(HERE))
+        assert partitions(here) == {"big": "UP", "small": "UP", "all": "UP"}
+        slurm.start_job(1, "small-[0-1]", partition="small")
+        slurm.start_job(2, "big-0", partition="big")
+        slurm.start_job(3, "", partition="all,small", state="PENDING")
+        here.change("NodeSet", "small", HERE, RENAMED)
+        here.change("NodeSet", "big", HERE, DISABLED)
+        await until(lambda: "jobs 1 and 3" in progress(here) and "job 2" in progress(here))
+        assert partitions(here) == {"big": "DRAIN", "small": "DRAIN", "node": "UP", "all": "UP"}
+        assert here.ready("Controller", "slurm", HERE)
+    async with here.operator() as running:
+        await until(lambda: slurm.partitions == partitions(here))
+        await running.quiet(1.5)
+        assert partitions(here) == {"big": "DRAIN", "small": "DRAIN", "node": "UP", "all": "UP"}
+        assert state(slurm, 1, 2, 3) == ["RUNNING", "RUNNING", "PENDING"]
+        slurm.end_job(1)
+        slurm.end_job(2)
+        await until(lambda: partitions(here) == {"small": "DRAIN", "node": "UP", "all": "UP"})
+        await until(lambda: "job 3 names it" in progress(here))
+        slurm.end_job(3)
+        await until(lambda: partitions(here) == {"node": "UP", "all": "UP"})
+        assert state(slurm, 1, 2, 3) == ["COMPLETED"] * 3
+        await until(lambda: progress(here) == "" and here.all_ready(HERE), 60)
+        await running.quiet()
+        before = len(here.server.writes)
+        running.look_again(HERE)
+        await running.quiet()
+        assert len(here.server.writes) == before
+
+
+async def test_a_partition_that_is_wanted_again_is_open_again(here: World) -> None:
+    slurm = here.slurms[CLUSTER]
+    async with here.operator():
+        await until(lambda: here.all_ready(HERE))
+        slurm.start_job(1, "big-0", partition="big")
+        here.change("NodeSet", "big", HERE, DISABLED)
+        await until(lambda: partitions(here)["big"] == "DRAIN")
+        here.change("NodeSet", "big", HERE, {"spec": {"partition": {"enabled": True}}})
+        await until(lambda: partitions(here)["big"] == "UP")
+        await until(lambda: progress(here) == "")
+        assert state(slurm, 1) == ["RUNNING"]
+
+
+async def test_the_partition_of_a_deleted_node_set_waits_for_pending_jobs(here: World) -> None:
+    slurm = here.slurms[CLUSTER]
+    async with here.operator():
+        await until(lambda: here.all_ready(HERE))
+        slurm.start_job(1, "", partition="big", state="PENDING")
+        here.delete("NodeSet", "big", HERE)
+        await until(lambda: here.find("NodeSet", "big", HERE) is None)
+        await until(lambda: "job 1 names it" in progress(here))
+        slurm.end_job(1)
+        await until(lambda: "big" not in partitions(here))
+
+
+async def test_no_partition_leaves_while_slurm_is_unknown(here: World) -> None:
+    slurm = here.slurms[CLUSTER]
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        slurm.controller_up = False
+        here.change("NodeSet", "big", HERE, DISABLED)
+        await until(lambda: "until Slurm can be asked" in progress(here))
+        await running.quiet(1.5)
+        assert partitions(here)["big"] == "DRAIN"
+        slurm.controller_up = True
+        await until(lambda: "big" not in partitions(here))
+        here.delete("RestApi", "slurm", HERE)
+        here.change("NodeSet", "small", HERE, DISABLED)
+        await until(lambda: "until Slurm can be asked" in progress(here))
+        await running.quiet(1.5)
+        assert partitions(here)["small"] == "DRAIN"
+
+
+async def test_a_partition_that_moves_to_extra_conf_is_not_defined_twice(here: World) -> None:
+    async with here.operator():
+        await until(lambda: here.all_ready(HERE))
+        own = "PartitionName=big Nodes=big State=INACTIVE\n"
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": own}})
+        here.change("NodeSet", "big", HERE, DISABLED)
+        await until(lambda: partitions(here) == {"small": "UP", "big": "INACTIVE"})
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "")
+        assert len(parse(conf(here)).all("PartitionName")) == 2
+
+
+async def test_a_node_set_that_cannot_be_read_keeps_its_partition(here: World) -> None:
+    """As after a downgrade: neither the configuration nor what NodeSets share changes at the start of the operator."""
+    shared = (("Service", "slurm-workers-slurm"), ("PodDisruptionBudget", "slurm-workers-pdb-slurm"))
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        await running.quiet()
+    before = conf(here)
+    uids = [here.uid(kind, name, HERE) for kind, name in shared]
+    here.change("NodeSet", "big", HERE, {"spec": {"updateStrategy": {"type": "BlueGreen"}}})
+    async with here.operator() as running:
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "UnreadableNodeSet")
+        assert "NodeSet slurm/big" in here.condition("Controller", "slurm", HERE, "Degraded")["message"]
+        await running.quiet()
+        assert conf(here) == before
+        assert [here.uid(kind, name, HERE) for kind, name in shared] == uids
+        assert here.ready("Controller", "slurm", HERE)
+        here.change("NodeSet", "big", HERE, {"spec": {"updateStrategy": {"type": "RollingUpdate"}}})
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "")
+        assert conf(here) == before
+
+
+async def test_a_controller_that_cannot_be_read_costs_no_job(here: World) -> None:
+    """Its configuration, slurmctld and the workers of a NodeSet that is being deleted stay as they are."""
+    slurm = here.slurms[CLUSTER]
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        slurm.start_job(1, "big-0", partition="big")
+        here.delete("NodeSet", "big", HERE)
+        await until(lambda: "big-0" in here.condition("NodeSet", "big", HERE, "Progressing").get("message", ""))
+        await running.quiet()
+    before = conf(here)
+    here.change("Controller", "slurm", HERE, {"spec": {"inplaceReconfigure": "sometimes"}})
+    kept = [("Pod", "big-0"), ("Pod", "slurm-controller-0"), ("NodeSet", "big"), ("Deployment", "slurm-restapi")]
+    uids = [here.uid(kind, name, HERE) for kind, name in kept]
+    async with here.operator() as running:
+        await until(lambda: here.degraded("RestApi", "slurm", HERE))
+        running.look_again(HERE)
+        await running.quiet(1.5)
+        assert [here.uid(kind, name, HERE) for kind, name in kept] == uids
+        assert conf(here) == before
+        assert state(slurm, 1) == ["RUNNING"]

@@ -1,0 +1,213 @@
+"""Partitions that no NodeSet asks for: when they may leave slurm.conf, and what is said until then."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from slurm_operator.controller import partitions
+from slurm_operator.controller.decide import CLOSING_SECONDS, WAITING_SECONDS, decide
+from slurm_operator.controller.partitions import (
+    ClosedPartitions,
+    Evidence,
+    LookAtPartitions,
+    Retired,
+    leaving,
+    retired,
+)
+from slurm_operator.desired.config import ControllerFacts
+from slurm_operator.slurm.client import SlurmClient
+from slurm_operator.slurm.conf.writer import NodeGroup
+from slurm_operator.slurm.jobs import JobList
+from slurm_operator.slurm.views import SlurmViews
+from tests.fakes.clock import FakeClock
+from tests.fakes.slurmrestd import FakeSlurm, FakeSlurmrestd, hang
+from tests.unit.controller.make import actions, applied, degraded, deleted, pod, ready, status, verdict, with_status
+from tests.unit.controller.test_decide import live, seen
+from tests.unit.desired import examples
+
+CLUSTER = ("slurm", "slurm")
+SHUT = NodeGroup("small", "State=DRAIN")
+
+
+def jobs(began_at: float, **named: tuple[int, ...]) -> JobList:
+    return JobList(began_at=began_at, partitions=named)
+
+
+@pytest.mark.parametrize(
+    ("in_force", "wanted", "defined", "names"),
+    [
+        ([NodeGroup("a", "")], [], [], ["a"]),
+        ([NodeGroup("a", "")], [NodeGroup("b", "")], [], ["a"]),
+        ([NodeGroup("a", "")], [NodeGroup("a")], [], ["a"]),
+        ([NodeGroup("a", "")], [NodeGroup("a", "MaxTime=1")], [], []),
+        ([NodeGroup("a", "")], [NodeGroup("a")], ["a"], []),
+        ([NodeGroup("a")], [], [], []),
+        ([], [NodeGroup("a", "")], [], []),
+    ],
+    ids=["gone", "renamed", "disabled", "changed", "moved to extraConf", "never a partition", "new"],
+)
+def test_which_partitions_would_leave(
+    in_force: list[NodeGroup], wanted: list[NodeGroup], defined: list[str], names: list[str]
+) -> None:
+    assert [group.name for group in leaving(in_force, wanted, defined)] == names
+
+
+@pytest.mark.parametrize(
+    ("group", "evidence", "kept"),
+    [
+        (NodeGroup("small", "State=UP"), Evidence(True, jobs(9.0), {}), SHUT),
+        (NodeGroup("small", "State=UP"), Evidence(True, jobs(9.0), {"small": 1.0}), SHUT),
+        (SHUT, Evidence(True, jobs(9.0), {}), SHUT),
+        (SHUT, Evidence(True, None, {"small": 1.0}), SHUT),
+        (SHUT, Evidence(False, jobs(9.0), {"small": 1.0}), SHUT),
+        (SHUT, Evidence(True, jobs(0.5), {"small": 1.0}), SHUT),
+        (SHUT, Evidence(True, jobs(9.0, small=(12,)), {"small": 1.0}), SHUT),
+        (SHUT, Evidence(True, jobs(9.0), {"small": 1.0}, unreadable=("odd",)), SHUT),
+        (
+            NodeGroup("small", "State=UP"),
+            Evidence(False, None, {}, unreadable=("odd",)),
+            NodeGroup("small", "State=UP"),
+        ),
+        (SHUT, Evidence(True, jobs(9.0, other=(12,)), {"small": 1.0}), None),
+        (SHUT, Evidence(True, jobs(1.0), {"small": 1.0}), None),
+    ],
+    ids=[
+        "open",
+        "closed by hand only",
+        "not confirmed",
+        "jobs unknown",
+        "Slurm unknown",
+        "jobs read before it was closed",
+        "a job",
+        "a NodeSet that cannot be read",
+        "and it stays open",
+        "no job",
+        "no job at the second of the answer",
+    ],
+)
+def test_a_partition_leaves_when_it_is_closed_and_no_job_names_it(
+    group: NodeGroup, evidence: Evidence, kept: NodeGroup | None
+) -> None:
+    assert [one.group for one in retired([group], evidence)] == ([kept] if kept is not None else [])
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"),
+    [
+        ((12,), "job 12 names it"),
+        ((14, 12), "jobs 12 and 14 name it"),
+        ((1, 2, 3), "jobs 1, 2 and 3 name it"),
+        (tuple(range(1, 51)), "jobs 1, 2, 3 and 47 more name it"),
+    ],
+)
+def test_a_few_jobs_are_named(ids: tuple[int, ...], text: str) -> None:
+    (kept,) = retired([SHUT], Evidence(True, jobs(9.0, small=ids), {"small": 1.0}))
+    assert text in kept.why
+
+
+KEPT = Retired(SHUT, "because job 12 names it", ask=True, confirmed=True)
+
+
+def looked_at(*kept: Retired, **fields: Any) -> Any:
+    facts = ControllerFacts(retired=tuple(one.group for one in kept), claim_templates=None)
+    return seen(None, live(), pod(), facts=facts, retired=kept, **fields)
+
+
+def test_a_kept_partition_is_written_told_and_looked_at_again() -> None:
+    plan = decide(looked_at(KEPT))
+    assert (
+        "PartitionName=small Nodes=small State=DRAIN" in applied(plan)["ConfigMap/slurm-config"]["data"]["slurm.conf"]
+    )
+    assert (ready(plan), degraded(plan)) == (True, "")
+    assert verdict(plan, "Progressing") == (
+        "True",
+        "PartitionRetired",
+        "partition small is kept because job 12 names it",
+    )
+    assert [action for action in actions(plan) if isinstance(action, LookAtPartitions)] == [
+        LookAtPartitions(CLUSTER, ("small",))
+    ]
+    assert plan.after == WAITING_SECONDS
+
+
+def test_a_kept_partition_is_told_once() -> None:
+    first = looked_at(KEPT)
+    again = replace(first, controller=with_status(first.controller, decide(first)))
+    assert status(decide(again)) == {}
+
+
+def test_slurmctld_is_asked_soon_while_it_has_not_taken_up_the_configuration() -> None:
+    assert decide(looked_at(replace(KEPT, confirmed=False))).after == CLOSING_SECONDS
+    unasked = decide(looked_at(replace(KEPT, ask=False, confirmed=False)))
+    assert not [action for action in actions(unasked) if isinstance(action, LookAtPartitions)]
+
+
+def test_without_a_kept_partition_nothing_is_asked() -> None:
+    plan = decide(looked_at())
+    assert plan.after is None
+    assert not [action for action in actions(plan) if isinstance(action, LookAtPartitions)]
+
+
+def test_a_node_set_that_cannot_be_read_is_named_and_nothing_is_deleted() -> None:
+    plan = decide(looked_at(unreadable=("odd", "other")))
+    assert (ready(plan), degraded(plan)) == (True, "UnreadableNodeSet")
+    assert "NodeSet slurm/odd (and 1 more)" in verdict(plan, "Degraded")[2]
+    assert deleted(plan) == []
+    assert plan.after == WAITING_SECONDS
+
+
+class Views:
+    """One cluster, as far as the question goes."""
+
+    def __init__(self, client: SlurmClient | None) -> None:
+        self._client = client
+
+    def client(self, cluster: object) -> SlurmClient | None:
+        return self._client
+
+
+async def test_slurmctld_says_which_partitions_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+    slurm = FakeSlurm(clock.now)
+    slurm.partitions = {"small": "DRAIN", "big": "UP", "other": "DRAIN"}
+    async with FakeSlurmrestd(slurm) as restd, SlurmClient(restd.url, slurm.key, clock) as client:
+        closed = ClosedPartitions(cast("SlurmViews", Views(client)), clock)
+        asked = ("big", "gone", "small")
+        before = clock.monotonic()
+        await closed.look(CLUSTER, asked)
+        first = closed.closed_at(CLUSTER, asked)
+        assert [*first] == ["small"]
+        assert before < first["small"] < clock.monotonic()
+        await closed.look(CLUSTER, asked)
+        assert closed.closed_at(CLUSTER, asked) == first
+        monkeypatch.setattr(partitions, "ANSWER_SECONDS", 0.01)
+        with slurm.failing(hang()):
+            await closed.look(CLUSTER, asked)
+        assert closed.closed_at(CLUSTER, asked) == first
+        slurm.partitions["small"] = "UP"
+        monkeypatch.undo()
+        await closed.look(CLUSTER, asked)
+        assert closed.closed_at(CLUSTER, asked) == {}
+
+
+async def test_a_partition_that_was_wanted_again_is_asked_for_anew() -> None:
+    clock = FakeClock()
+    slurm = FakeSlurm(clock.now)
+    slurm.partitions = {"small": "DRAIN"}
+    async with FakeSlurmrestd(slurm) as restd, SlurmClient(restd.url, slurm.key, clock) as client:
+        closed = ClosedPartitions(cast("SlurmViews", Views(client)), clock)
+        await closed.look(CLUSTER, ("small",))
+        assert closed.closed_at(CLUSTER, ()) == {}
+        assert closed.closed_at(CLUSTER, ("small",)) == {}
+
+
+async def test_without_a_rest_api_nothing_is_closed() -> None:
+    closed = ClosedPartitions(cast("SlurmViews", Views(None)), FakeClock())
+    await closed.look(CLUSTER, ("small",))
+    assert closed.closed_at(CLUSTER, ("small",)) == {}
+
+
+def test_an_external_slurmctld_has_no_partitions_of_ours() -> None:
+    plan = decide(seen(examples.controller("external: true\nexternalConfig: {host: ctl, port: 7817}\n")))
+    assert "PartitionName" not in applied(plan)["ConfigMap/slurm-config"]["data"]["slurm.conf"]
