@@ -18,9 +18,10 @@ from slurm_local.node import NodeSettings
 from slurm_local.progress import Progress
 from slurm_local.recipes import project
 from slurm_local.stage import Stage, down, up
-from slurm_operator.cli.install import install, uninstall, wait_ready
+from slurm_operator.cli.install import BUSY_HINT, install, uninstall, wait_ready
 from slurm_operator.cli.keys import key_secret
 from slurm_operator.cli.manifests import NAME as OPERATOR
+from slurm_operator.cli.release import all_nodesets, refuse_busy
 from slurm_operator.cli.status import Glance, glance
 from slurm_operator.cli.types import Subparsers
 from slurm_operator.errors import UserError
@@ -40,7 +41,13 @@ WIDTH = 80
 def add_commands(subparsers: Subparsers) -> None:
     bring = subparsers.add_parser("up", help="a real Kubernetes, the operator, a Slurm cluster and a first job")
     bring.set_defaults(run=_up)
-    take = subparsers.add_parser("down", help="remove what `up` made")
+    take = subparsers.add_parser(
+        "down",
+        help="remove what `up` made",
+        description="Remove what `up` made. A local Kubernetes goes as a whole, and running jobs end with it. In a "
+        "cluster of yours (--context) nothing is removed while jobs run, unless --force says so.",
+    )
+    take.add_argument("--force", action="store_true", help="with --context: remove the cluster even if jobs run on it")
     take.set_defaults(run=_down)
     for parser in (bring, take):
         parser.add_argument("--context", default="", help="use this context of your kubeconfig, not a local Kubernetes")
@@ -136,7 +143,7 @@ def _down(arguments: argparse.Namespace) -> int:
         if not down(arguments.name, progress):
             print(f"there is no stage '{arguments.name}'")
         return 0
-    asyncio.run(_remove(arguments.context, arguments.file or project() / EXAMPLE))
+    asyncio.run(_remove(arguments.context, arguments.file or project() / EXAMPLE, force=arguments.force))
     print("the cluster and the operator are removed")
     return 0
 
@@ -218,7 +225,21 @@ def _first_job(kubectl: Kubectl, progress: Progress) -> None:
         print(f"\n$ {command}\n{shown}")
 
 
-async def _remove(context: str, file: Path) -> None:
+async def _remove(context: str, file: Path, *, force: bool) -> None:
+    """Delete the cluster while the operator is there to end its workers in order, then the operator."""
     async with Client(load(context=context)) as client:
+        if not force:
+            await refuse_busy(client, await all_nodesets(client, NAMESPACE), BUSY_HINT)
         await Manifests(client, MANAGER, NAMESPACE).delete(read(file))
-        await uninstall(client, OPERATOR)
+        if not force:
+            await _nodesets_gone(client, context)
+        await uninstall(client, OPERATOR, force=force)
+
+
+async def _nodesets_gone(client: Client, context: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while left := await all_nodesets(client, NAMESPACE):
+        if time.monotonic() > deadline:
+            hint = f"see: kubectl --context {context} describe nodesets -n {NAMESPACE}; --force does not wait"
+            raise UserError(f"not gone within {PATIENCE:.0f} s: NodeSets {', '.join(map(str, left))}", hint)
+        await asyncio.sleep(1)

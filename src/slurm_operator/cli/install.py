@@ -2,20 +2,22 @@
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 
 import yaml
 
 from slurm_operator.api import names
 from slurm_operator.api.crd import render_crds
+from slurm_operator.cli.leftovers import delete_shared, delete_workers
 from slurm_operator.cli.manifests import IMAGE, NAME, operator_manifests
+from slurm_operator.cli.release import HeldNodeSet, all_nodesets, refuse_busy, release
 from slurm_operator.cli.types import Subparsers
 from slurm_operator.cli.webhook_manifests import NAME as WEBHOOK
 from slurm_operator.cli.webhook_manifests import WebhookOptions, webhook_manifests
 from slurm_operator.errors import UserError
 from slurm_operator.kube import Client, load
-from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.errors import NotFound
-from slurm_operator.kube.kinds import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, NAMESPACES
+from slurm_operator.kube.kinds import CUSTOM_RESOURCE_DEFINITIONS, DEPLOYMENTS, NAMESPACES, PODS
 from slurm_operator.kube.manifests import Manifests
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Manifest
@@ -23,7 +25,11 @@ from slurm_operator.runtime.manager import run as run_loop
 
 MANAGER = "slurm-operator-install"
 GOODBYE_SECONDS = 90.0
-"""How long the operator's namespace may take to go; its pods get half a minute to end."""
+"""How long the operator's pods, and then its namespace, may take to go; pods get half a minute to end."""
+BUSY_HINT = (
+    "wait until the jobs have ended, or cancel them with scancel, and try again; "
+    "--force removes these workers and ends their jobs"
+)
 
 
 def add_command(subparsers: Subparsers) -> None:
@@ -41,6 +47,11 @@ def add_command(subparsers: Subparsers) -> None:
     install.set_defaults(run=run_install)
     uninstall = subparsers.add_parser("uninstall", help="remove the operator; clusters and their jobs go on running")
     uninstall.add_argument("--crds", action="store_true", help="remove the CRDs too, and with them every Slurm cluster")
+    uninstall.add_argument(
+        "--force",
+        action="store_true",
+        help="take the finalizers off all NodeSets, even if jobs run on workers that are then removed",
+    )
     uninstall.set_defaults(run=run_uninstall)
     for parser in (install, uninstall):
         parser.add_argument("--kubeconfig", default="", help="file to reach the cluster with; default: as kubectl")
@@ -62,12 +73,19 @@ def run_install(options: argparse.Namespace) -> int:
 def run_uninstall(options: argparse.Namespace) -> int:
     async def work() -> None:
         async with Client(load(options.kubeconfig, options.context)) as client:
-            await uninstall(client, options.namespace, crds=options.crds)
+            kept.extend(await uninstall(client, options.namespace, crds=options.crds, force=options.force))
 
+    kept: list[HeldNodeSet] = []
     run_loop(work())
     print(
         "slurm-operator is removed" + (", and its CRDs" if options.crds else "; the CRDs and clusters are still there")
     )
+    if kept:
+        print(
+            f"A deletion of these NodeSets, or of their namespace, waits for an operator that ends no job: "
+            f"{', '.join(map(str, kept))}.\nTo delete them, run `slurm-operator install` again, or "
+            f"`slurm-operator uninstall --force` if their jobs may be lost."
+        )
     return 0
 
 
@@ -84,19 +102,64 @@ async def install(client: Client, namespace: str, image: str = IMAGE, *, webhook
         await manifests.apply(webhook_manifests(WebhookOptions(namespace=namespace, image=image)))
 
 
-async def uninstall(client: Client, namespace: str, *, crds: bool = False) -> None:
-    """The operator goes first, then the finalizers that only it would have removed."""
+async def uninstall(
+    client: Client, namespace: str, *, crds: bool = False, force: bool = False
+) -> Sequence[HeldNodeSet]:
+    """Remove the operator, then the finalizers that it would have removed; return the NodeSets that keep theirs.
+
+    A NodeSet that stays keeps its finalizer, so that its deletion ends no job, not even without an operator. Workers
+    of one that goes are deleted as well, so they must run no jobs.
+    """
+    await _to_release(client, namespace, crds=crds, force=force)
     manifests = Manifests(client, MANAGER, namespace)
     await manifests.delete([*operator_manifests(namespace), *webhook_manifests(WebhookOptions(namespace=namespace))])
-    await _release_nodesets(client)
+    await _operator_ended(client, namespace)
+    # A second look: until now jobs could start, NodeSets could be deleted, and the operator could add finalizers.
+    for nodeset in await _to_release(client, namespace, crds=crds, force=force):
+        if nodeset.held:
+            if nodeset.takes_workers:
+                await delete_workers(client, nodeset.metadata)
+            await release(client, nodeset)
     if crds:
         await manifests.delete(crd_manifests())
+        await delete_shared(client)
     try:
         async with asyncio.timeout(GOODBYE_SECONDS):
             await _gone(client, namespace)
     except TimeoutError as error:
         hint = f"see: kubectl get namespace {namespace} -o yaml"
         raise UserError(f"namespace {namespace} was not gone within {GOODBYE_SECONDS:g} s", hint) from error
+    return [] if crds else [nodeset for nodeset in await all_nodesets(client) if nodeset.held]
+
+
+async def _to_release(client: Client, namespace: str, *, crds: bool, force: bool) -> list[HeldNodeSet]:
+    """Return the NodeSets that go, with --force all of them; refuse if they have workers with jobs."""
+    found = await all_nodesets(client)
+    if force:
+        return found
+    going = [
+        nodeset
+        for nodeset in found
+        if crds or nodeset.metadata.namespace == namespace or (nodeset.held and nodeset.metadata.terminating)
+    ]
+    await refuse_busy(client, going, BUSY_HINT)
+    return going
+
+
+async def _operator_ended(client: Client, namespace: str) -> None:
+    """Wait until no pod of the operator is left: one that still runs adds the finalizer again."""
+    left: list[str] = []
+    try:
+        async with asyncio.timeout(GOODBYE_SECONDS):
+            while pods := (await client.list(PODS, namespace, labels=f"{names.LABEL_APP}={NAME}")).items:
+                if not left:
+                    print("waiting for the operator's pods to end", flush=True)
+                left = [pod.metadata.name for pod in pods]
+                await asyncio.sleep(0.5)
+    except TimeoutError as error:
+        hint = f"see: kubectl -n {namespace} describe pods; then run `slurm-operator uninstall` again"
+        message = f"pods of the operator did not end within {GOODBYE_SECONDS:g} s: {', '.join(left)}"
+        raise UserError(message, hint) from error
 
 
 async def _gone(client: Client, namespace: str) -> None:
@@ -142,16 +205,3 @@ async def _established(client: Client, name: str) -> None:
         if condition is not None and condition.is_true:
             return
         await asyncio.sleep(0.2)
-
-
-async def _release_nodesets(client: Client) -> None:
-    """Nobody is left to wait for their jobs; a finalizer that nobody removes would hold their namespace for ever."""
-    try:
-        found = await client.list(NODESETS)
-    except NotFound:
-        return
-    for nodeset in found.items:
-        finalizers = [name for name in nodeset.metadata.finalizers if name != names.FINALIZER_WORKERS]
-        if len(finalizers) < len(nodeset.metadata.finalizers):
-            patch = {"metadata": {"finalizers": finalizers, "uid": nodeset.metadata.uid}}
-            await client.patch(NODESETS, nodeset.metadata.name, patch, nodeset.metadata.namespace)

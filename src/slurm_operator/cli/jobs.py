@@ -13,6 +13,8 @@ from slurm_operator.kube.custom import CONTROLLERS, RESTAPIS
 from slurm_operator.kube.kinds import SECRETS
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.errors import SlurmError, Unreachable
+from slurm_operator.slurm.jobs import is_unfinished
+from slurm_operator.slurm.model import Job, Node
 
 DEADLINE = 10.0
 _SHOWN = ("RUNNING", "PENDING", "COMPLETING", "SUSPENDED")
@@ -36,14 +38,47 @@ async def jobs_of(client: Client, namespace: str) -> dict[str, str]:
 
 
 async def _counted(client: Client, controller: Controller, restapi: RestApi) -> str:
+    async with slurm_of(client, controller, restapi) as slurm:
+        states = await slurm.job_states()
+    counts = Counter(word for job in states for word in job.state if word in _SHOWN)
+    return ", ".join(f"{counts[state]} {state.lower()}" for state in _SHOWN if counts[state]) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What Slurm says about the work on a cluster's nodes."""
+
+    jobs: list[Job]
+    """Those that hold nodes."""
+    states: dict[str, tuple[str, ...]]
+    """Of every node that Slurm knows."""
+
+
+async def occupancy(client: Client, namespace: str, controller: str) -> Occupancy:
+    """Ask Slurm which work is on which node; raise SlurmError or ApiError if it cannot be asked."""
+    found = await client.get(CONTROLLERS, controller, namespace)
+    candidates = (await client.list(RESTAPIS, namespace)).items
+    restapi = choose_restapi(candidate for candidate in candidates if candidate.spec.controller_ref.name == controller)
+    if restapi is None:
+        raise Unreachable(f"Controller {namespace}/{controller}", "no RestApi refers to it")
+    jobs: list[Job] = []
+    nodes: list[Node] = []
+    async with slurm_of(client, found, restapi) as slurm:
+        await slurm.nodes(nodes.extend)
+        await slurm.jobs(jobs.extend)
+    holding = [job for job in jobs if job.nodes and is_unfinished(job)]
+    return Occupancy(holding, {node.name: node.state for node in nodes})
+
+
+@asynccontextmanager
+async def slurm_of(client: Client, controller: Controller, restapi: RestApi) -> AsyncIterator[SlurmClient]:
+    """The slurmrestd of a cluster, asked through the API server."""
     ref, namespace = controller.spec.jwt_key, controller.metadata.namespace
     key = (await client.get(SECRETS, ref.name, namespace)).data.get(ref.key, b"") if ref is not None else b""
     service = f"http:{names.restapi(restapi.metadata.name)}:{restapi.spec.service.port or names.PORT_SLURMRESTD}"
     url = f"/api/v1/namespaces/{namespace}/services/{service}/proxy"
     async with SlurmClient(url, key, SystemClock(), transport=PassedOn(client), deadline=DEADLINE) as slurm:
-        states = await slurm.job_states()
-    counts = Counter(word for job in states for word in job.state if word in _SHOWN)
-    return ", ".join(f"{counts[state]} {state.lower()}" for state in _SHOWN if counts[state]) or "none"
+        yield slurm
 
 
 @dataclass(frozen=True, slots=True)

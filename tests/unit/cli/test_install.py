@@ -84,24 +84,6 @@ async def test_the_webhook_can_be_left_out(server: FakeApiServer, command: Comma
     assert installed(server) == OPERATOR | DEFINITIONS
 
 
-def nodeset(*finalizers: str) -> dict[str, object]:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "NodeSet",
-        "metadata": {"name": "gpu", "namespace": "default", "finalizers": list(finalizers)},
-        "spec": {},
-    }
-
-
-async def test_uninstalling_leaves_no_finalizer_that_nobody_would_remove(server: FakeApiServer, client: Client) -> None:
-    await install(client, PLACE)
-    kind = server.cluster.kind("NodeSet")
-    server.cluster.create(kind, nodeset(names.FINALIZER_WORKERS, "example.com/theirs"), "default")
-    await uninstall(client, PLACE)
-    assert server.cluster.get(kind, "gpu", "default")["metadata"]["finalizers"] == ["example.com/theirs"]
-    await uninstall(client, PLACE)
-
-
 async def test_uninstalling_where_nothing_is_installed(server: FakeApiServer, client: Client) -> None:
     server.inject(Refuse(404), "list", "nodesets", times=None)
     await uninstall(client, PLACE, crds=True)

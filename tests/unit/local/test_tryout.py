@@ -16,6 +16,7 @@ from slurm_local.layout import Names
 from slurm_local.progress import Progress
 from slurm_operator.cli import main
 from slurm_operator.cli.status import Glance, Line
+from slurm_operator.errors import UserError
 
 STEPS = (
     "starting the control plane and 3 nodes",
@@ -145,3 +146,32 @@ def test_a_machine_without_kubectl_is_offered_the_stages_own(monkeypatch: pytest
     monkeypatch.setattr("shutil.which", lambda _: None)
     words = " ".join(tryout.Commands("mine", "").next().replace("\\\n", "").split())
     assert "local kubectl --name mine exec -n slurm -it deploy/login -- bash" in words
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_cluster_of_ones_own_is_not_removed_while_jobs_run(force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    async def busy(*_: object) -> None:
+        raise UserError("job 12 of alice on gpu-1")
+
+    async def none(*_: object) -> list[object]:
+        return []
+
+    async def removed(*_: object, force: bool) -> None:
+        done.append("forced" if force else "removed")
+
+    class Manifests:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        async def delete(self, _: object) -> None:
+            done.append("deleted")
+
+    monkeypatch.setattr(tryout, "Manifests", Manifests)
+    monkeypatch.setattr(tryout, "all_nodesets", none)
+    monkeypatch.setattr(tryout, "refuse_busy", busy)
+    monkeypatch.setattr(tryout, "uninstall", removed)
+    monkeypatch.setattr(tryout, "load", lambda **_: None)
+    assert main(["down", "--context", "prod", *(["--force"] if force else [])]) == (0 if force else 1)
+    assert done == (["deleted", "forced"] if force else [])
