@@ -1,22 +1,31 @@
 """One Slurm cluster as a whole: whom to ask about it, and what all its NodeSets share. Keyed by Controller."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
+from typing import Any
 
-from slurm_operator.api import NodeSet, RestApi
+from slurm_operator.api import RestApi, names
 from slurm_operator.desired import endpoints
 from slurm_operator.desired.workers import workers_objects
 from slurm_operator.kube.custom import CONTROLLERS, NODESETS, RESTAPIS
-from slurm_operator.kube.indexes import BY_CONTROLLER, controller_key
-from slurm_operator.kube.resource import Key
+from slurm_operator.kube.indexes import BY_CLUSTER, BY_CONTROLLER, controller_key
+from slurm_operator.kube.kinds import POD_DISRUPTION_BUDGETS, PODS, SERVICES, Pod
+from slurm_operator.kube.resource import Key, Resource
 from slurm_operator.runtime.actions import HasKube, Kube
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import applied
+from slurm_operator.runtime.children import Children, applied, delete
 from slurm_operator.runtime.execute import execute
-from slurm_operator.runtime.plan import Plan, Result
+from slurm_operator.runtime.plan import Plan, Result, soonest
 from slurm_operator.runtime.reconcile import Refusals, lasting, refusal
 from slurm_operator.runtime.references import LOADING, References
 from slurm_operator.slurm.views import SlurmViews
+
+UNREADABLE_SECONDS = 60.0
+"""Between two looks while an unreadable object keeps the shared objects: changes of such objects wake no reconciler."""
+
+SHARED_KINDS: tuple[Resource[Any], ...] = (SERVICES, POD_DISRUPTION_BUDGETS)
+"""In the order of `workers_objects`."""
 
 Locate = Callable[[RestApi], str]
 """Where the operator reaches the slurmrestd of a RestApi."""
@@ -28,6 +37,15 @@ class Source:
 
     url: str
     key: bytes
+
+
+class Need(Enum):
+    """Why the objects that the NodeSets of a cluster share must exist."""
+
+    NODESETS = "a NodeSet of the cluster exists"
+    WORKERS = "pods of workers are left"
+    UNREADABLE = "an object of the namespace cannot be read and may be a NodeSet or a worker of the cluster"
+    NONE = "neither NodeSets nor workers are left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +74,28 @@ class ClusterReconciler:
 
     async def __call__(self, key: Key) -> Result:
         loading = await self._watch_slurm(key)
-        nodesets = self._caches.store(NODESETS).by_index(BY_CONTROLLER, controller_key(*key))
-        plan = shared_objects(key, nodesets)
+        plan = shared_objects(key, self._need(key), tuple(self._made(key)))
         outcome = await execute(plan.actions, self._world)
         self._tell(key, tuple(refusal(failure) for failure in outcome.failures if lasting(failure)))
-        return outcome.result(after=LOADING if loading else None)
+        return outcome.result(after=soonest(LOADING if loading else None, plan.after))
+
+    def _need(self, key: Key) -> Need:
+        nodesets, pods = self._caches.store(NODESETS), self._caches.store(PODS)
+        if nodesets.by_index(BY_CONTROLLER, controller_key(*key)):
+            return Need.NODESETS
+        if any(map(is_worker, pods.by_index(BY_CLUSTER, controller_key(*key)))):
+            return Need.WORKERS
+        unread = any(namespace == key[0] for namespace, _ in nodesets.unreadable) or any(
+            (meta.namespace, meta.labels.get(names.LABEL_CLUSTER)) == key for meta in pods.unreadable.values()
+        )
+        return Need.UNREADABLE if unread else Need.NONE
+
+    def _made(self, key: Key) -> Iterator[tuple[Resource[Any], Any]]:
+        """The shared objects that exist and that this operator made."""
+        for kind, manifest in zip(SHARED_KINDS, workers_objects(key[1], key[0]), strict=True):
+            found = self._caches.store(kind).get(key[0], manifest["metadata"]["name"])
+            if found is not None and self._world.kube.applier.made(manifest, found.metadata):
+                yield kind, found
 
     async def _watch_slurm(self, key: Key) -> bool:
         """Follow the cluster through its slurmrestd; tells whether its key is still being read."""
@@ -78,17 +113,28 @@ class ClusterReconciler:
         return False
 
 
+def is_worker(pod: Pod) -> bool:
+    return pod.metadata.labels.get(names.LABEL_APP) == names.APP_SLURMD
+
+
 def choose_restapi(candidates: Iterable[RestApi]) -> RestApi | None:
     """The oldest that is not on its way out; among equals the first by name, so that it never flaps."""
     staying = [restapi for restapi in candidates if restapi.metadata.deletion_timestamp is None]
     return min(staying, key=lambda restapi: (restapi.metadata.creation_timestamp, restapi.metadata.name), default=None)
 
 
-def shared_objects(key: Key, nodesets: Iterable[NodeSet]) -> Plan[HasKube]:
-    """The Service and the budget of the workers; garbage collection takes them with the last NodeSet."""
+def shared_objects(key: Key, need: Need, made: Children) -> Plan[HasKube]:
+    """The Service and the budget of the workers, which have no owner and are deleted here after the last worker."""
     namespace, name = key
-    living = [nodeset for nodeset in nodesets if nodeset.metadata.deletion_timestamp is None]
-    return Plan(tuple(applied(workers_objects(name, namespace, living)) if living else ()))
+    match need:
+        case Need.NODESETS:
+            return Plan(tuple(applied(workers_objects(name, namespace))))
+        case Need.WORKERS:
+            return Plan()
+        case Need.UNREADABLE:
+            return Plan(after=UNREADABLE_SECONDS if made else None)
+        case Need.NONE:
+            return Plan(tuple(delete(kind, found) for kind, found in made if not found.metadata.terminating))
 
 
 def in_cluster(restapi: RestApi) -> str:

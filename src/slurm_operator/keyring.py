@@ -15,6 +15,8 @@ from slurm_operator.kube.custom import ACCOUNTINGS, CONTROLLERS, LOGINSETS
 from slurm_operator.kube.indexes import BY_CLUSTER, BY_CONTROLLER, BY_INSTANCE, controller_key, instance_key
 from slurm_operator.kube.kinds import PODS, SECRETS, STATEFUL_SETS, Pod, Secret, StatefulSet
 from slurm_operator.kube.resource import Key
+from slurm_operator.nodeset.evidence import slurmd_has_run
+from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.runtime.actions import Apply, HasKube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import KubeAction, delete, patch
@@ -169,17 +171,20 @@ def written(seen: Seen, rings: Rings, progress: Progress) -> Apply:
 def unread(seen: Seen, since: int) -> str:
     """The first worker that may not have read the keys yet. One that Slurm does not count on has no job to lose."""
     for name, cluster in seen.clusters.items():
-        running = [pod for pod in cluster.workers if pod.status.phase == "Running" and not pod.metadata.terminating]
+        running = [pod for pod in cluster.workers if slurmd_has_run(pod) and not _is_over(pod)]
         if running and isinstance(cluster.slurm, Unknown):
             return f"Slurm cannot be asked whether the workers of {name} have read the new keys: {cluster.slurm.why}"
         for pod in running:
-            name_in_slurm = pod.metadata.labels.get(names.LABEL_POD_HOSTNAME, pod.metadata.name)
-            record = None if isinstance(cluster.slurm, Unknown) else cluster.slurm.nodes.get(name_in_slurm)
+            record = None if isinstance(cluster.slurm, Unknown) else cluster.slurm.nodes.get(slurm_name(pod))
             if record is None or is_down(record.state):
                 continue
             if (record.slurmd_start_time.value or 0) < since + TELLING:
                 return f"pod {pod.metadata.namespace}/{pod.metadata.name} has not read the new keys yet"
     return ""
+
+
+def _is_over(pod: Pod) -> bool:
+    return pod.metadata.terminating or pod.status.phase in ("Failed", "Succeeded")
 
 
 def behind(seen: Seen, digest: str) -> str:

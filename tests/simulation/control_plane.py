@@ -2,9 +2,11 @@
 
 import asyncio
 import copy
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from slurm_operator.runtime.background import Background
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.manager import Addresses, Manager
+from slurm_operator.slurm.conf.parser import parse
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.apiserver import FakeApiServer, Refusal, Writer
 from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeSlurmrestd
@@ -47,6 +50,8 @@ class World:
         self.slurms: dict[Key, FakeSlurm] = {}
         self.urls: dict[Key, str] = {}
         self._keys_read: dict[str, str] = {}
+        self._addresses = count()
+        self._conf_read: dict[Key, str] = {}
 
     # What a user does
 
@@ -114,6 +119,8 @@ class World:
             for pod in self.all("Pod", ""):
                 self._run_pod(pod)
                 self._reread_keys(pod)
+            for cluster, slurm in self.slurms.items():
+                self._deliver(cluster, slurm)
             await asyncio.sleep(0.01)
 
     def _roll_out(self, kind: str, workload: Json) -> None:
@@ -159,25 +166,34 @@ class World:
         if "deletionTimestamp" in meta:
             self._remove(pod)
         elif pod["status"]["phase"] == "Pending":
-            containers = [{"name": one["name"], "ready": True, "restartCount": 0} for one in pod["spec"]["containers"]]
+            running = {"running": {"startedAt": self.cluster.timestamp()}}
+            containers = [
+                {"name": one["name"], "ready": True, "restartCount": 0, "state": running}
+                for one in pod["spec"]["containers"]
+            ]
+            number = next(self._addresses)
+            address = f"10.0.{number // 250}.{number % 250 + 1}"
             status = {
                 "phase": "Running",
-                "podIP": "10.0.0.1",
+                "podIP": address,
                 "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": self.cluster.timestamp()}],
                 "containerStatuses": containers,
             }
             self.cluster.patch(
                 self.cluster.kind("Pod"), meta["name"], meta["namespace"], {"status": status}, writer=STATUS
             )
-            self._register(pod)
+            self._register(pod, address)
 
-    def _register(self, pod: Json) -> None:
+    def _register(self, pod: Json, address: str) -> None:
         """A worker that runs becomes a node of its Slurm."""
         labels = pod["metadata"].get("labels", {})
         if labels.get(names.LABEL_APP) == names.APP_SLURMD:
             slurm = self.slurms[pod["metadata"]["namespace"], labels[names.LABEL_CLUSTER]]
             name = pod["spec"].get("hostname") or pod["metadata"]["name"]
-            slurm.add_nodes(name, slurmd_start=int(slurm.boot), features=(labels[names.LABEL_INSTANCE],))
+            told = " ".join(arg for one in pod["spec"]["containers"] for arg in one.get("args", ()))
+            found = re.search(r"Features=([^\s']+)", told)
+            features = found[1].split(",") if found else []
+            slurm.add_nodes(name, address=address, slurmd_start=int(slurm.boot), features=features)
 
     def _reread_keys(self, pod: Json) -> None:
         """A worker whose kubelet has brought new keys starts its slurmd again some seconds later."""
@@ -192,6 +208,17 @@ class World:
         slurm = self.slurms[pod["metadata"]["namespace"], labels[names.LABEL_CLUSTER]]
         slurm.nodes[pod["metadata"]["name"]].slurmd_start = int(time.time()) + 5
         slurm.touch()
+
+    def _deliver(self, cluster: Key, slurm: FakeSlurm) -> None:
+        """slurmctld takes up the partitions of a new slurm.conf."""
+        namespace, name = cluster
+        found = self.find("ConfigMap", names.config(name), namespace)
+        conf = found.get("data", {}).get("slurm.conf", "") if found else ""
+        if conf and conf != self._conf_read.get(cluster):
+            self._conf_read[cluster] = conf
+            slurm.reconfigure(
+                {line.value: (line.get("State") or "UP").upper() for line in parse(conf).all("PartitionName")}
+            )
 
     def _remove(self, pod: Json) -> None:
         meta = pod["metadata"]

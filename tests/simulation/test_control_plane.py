@@ -7,6 +7,7 @@ import pytest
 
 from slurm_operator import loginset
 from slurm_operator.api import names
+from slurm_operator.nodeset import observe
 from tests.fakes.apiserver import Disconnect, Refuse
 from tests.simulation.control_plane import KINDS, World, example, keys, quick_host_keys, token, until, world
 
@@ -122,7 +123,8 @@ async def test_what_others_change_is_set_back_and_what_they_add_stays(here: Worl
         assert here.get("Service", "slurm-restapi", HERE)["metadata"]["labels"]["mine"] == "kept"
 
 
-async def test_deleting_everything_leaves_nothing_of_ours(here: World) -> None:
+async def test_deleting_everything_leaves_nothing_of_ours(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observe, "GONE_SECONDS", 1.0)  # before a deleted slurmctld counts as gone
     async with here.operator() as running:
         await until(lambda: here.all_ready(HERE))
         await running.quiet()

@@ -110,7 +110,7 @@ async def test_what_workers_share_is_never_taken_over_either(here: World) -> Non
         assert "Service slurm/slurm-workers-slurm was not made by us" in message(here, "Controller")
         here.delete("Service", "slurm-workers-slurm", HERE)
         await until(lambda: here.ready("Controller", "slurm", HERE), 40)
-        assert here.get("Service", "slurm-workers-slurm", HERE)["metadata"]["ownerReferences"]
+        assert here.get("Service", "slurm-workers-slurm", HERE)["metadata"]["labels"][names.LABEL_CLUSTER] == "slurm"
 
 
 async def test_a_token_never_overwrites_a_secret_of_another(here: World) -> None:

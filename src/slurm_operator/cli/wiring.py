@@ -6,10 +6,25 @@ from functools import partial
 from typing import Any
 
 from slurm_operator import accounting, keyring, loginset, restapi, token
-from slurm_operator.api import Accounting, Controller, NodeSet, RestApi, names
-from slurm_operator.cluster import ClusterReconciler, Locate
+from slurm_operator.api import Accounting, Controller, NodeSet, names
+from slurm_operator.cli.triggers import (
+    changes_configuration,
+    comes_or_goes,
+    controller_of,
+    instance_of,
+    is_replaced,
+    key_secret_of,
+    labelled_cluster,
+    node_matters,
+    pod_matters,
+    ring_itself,
+    users_of_keys,
+    worker_itself,
+)
+from slurm_operator.cluster import ClusterReconciler, Locate, is_worker
 from slurm_operator.controller import decide as controller_decide
 from slurm_operator.controller import observe as controller_observe
+from slurm_operator.controller.partitions import ClosedPartitions
 from slurm_operator.kube import indexes
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.custom import ACCOUNTINGS, CONTROLLERS, LOGINSETS, NODESETS, RESTAPIS, TOKENS
@@ -19,14 +34,15 @@ from slurm_operator.kube.kinds import (
     CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     SECRETS,
     ConfigMap,
     Node,
     Pod,
+    PodDisruptionBudget,
     Secret,
 )
-from slurm_operator.kube.model import ObjectMeta, find_condition
 from slurm_operator.kube.resource import Key, Resource
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.observe import Observer as NodeSetObserver
@@ -76,6 +92,11 @@ class _Hands:
     kube: Kube
 
 
+@dataclass(frozen=True, slots=True)
+class _ControllerHands(_Hands):
+    partitions: ClosedPartitions
+
+
 class Operator:
     """Everything but the process around it."""
 
@@ -114,9 +135,10 @@ class Operator:
         caches.follow(NODESETS, indexers={indexes.BY_CONTROLLER: indexes.controller})
         caches.follow(LOGINSETS, indexers={indexes.BY_CONTROLLER: indexes.controller})
         caches.follow(RESTAPIS, indexers={indexes.BY_CONTROLLER: indexes.controller})
-        for child in (*self._children, CONTROLLER_REVISIONS):
-            labels = OUR_SLICES if child is ENDPOINT_SLICES else OURS
-            caches.follow(child, labels=labels, indexers={indexes.BY_OWNER: indexes.owner})
+        owned = {indexes.BY_OWNER: indexes.owner}
+        for child in self._children:
+            caches.follow(child, labels=OUR_SLICES if child is ENDPOINT_SLICES else OURS, indexers=owned)
+        caches.follow(CONTROLLER_REVISIONS, labels=OURS, indexers={**owned, indexes.BY_INSTANCE: indexes.instance})
 
     @property
     def _children(self) -> tuple[Resource[Any], ...]:
@@ -142,11 +164,12 @@ class Operator:
         reconcile = ClusterReconciler(self._caches, self._references, self._views, self._kube, locate, tell)
         queue = self._queue("cluster", reconcile, "Cluster")
         feed(queue, self._caches.store(CONTROLLERS), itself, when=intent_changed)
-        feed(queue, self._caches.store(NODESETS), _controller_of, when=intent_changed)
-        feed(queue, self._caches.store(RESTAPIS), _controller_of, when=intent_changed)
-        feed(queue, self._caches.store(PODS), self._cluster_of_restd, when=_pod_matters)
+        feed(queue, self._caches.store(NODESETS), controller_of, when=intent_changed)
+        feed(queue, self._caches.store(RESTAPIS), controller_of, when=intent_changed)
+        feed(queue, self._caches.store(PODS), self._cluster_of_restd, when=pod_matters)
+        feed(queue, self._caches.store(PODS), self._cluster_without_nodesets, when=pod_matters)
         for child in self._children:
-            feed(queue, self._caches.store(child), _labelled_cluster)
+            feed(queue, self._caches.store(child), labelled_cluster)
 
     def _cluster_of_restd(self, pod: Pod) -> Iterable[Key]:
         """From outside of the cluster slurmrestd is reached at its pod's address, which changes with the pod."""
@@ -154,29 +177,52 @@ class Operator:
             return ()
         name = pod.metadata.labels.get(names.LABEL_INSTANCE, "")
         found = self._caches.store(RESTAPIS).get(pod.metadata.namespace, name)
-        return _controller_of(found) if found is not None else ()
+        return controller_of(found) if found is not None else ()
+
+    def _cluster_without_nodesets(self, pod: Pod) -> Iterable[Key]:
+        """The cluster of a worker that no NodeSet is left for: with the last one, what they shared goes."""
+        if not is_worker(pod):
+            return ()
+        found = [
+            key for key in indexes.cluster(pod) if not self._caches.store(NODESETS).by_index(indexes.BY_CONTROLLER, key)
+        ]
+        return [(pod.metadata.namespace, pod.metadata.labels[names.LABEL_CLUSTER])] if found else ()
 
     # slurmctld, slurmdbd, slurmrestd, login, tokens
 
     def _add_control_plane(self) -> Queue:
         caches, clock, refs, hands = self._caches, self._clock, self._references, _Hands(self._kube)
         settings = self._settings
+        closed = ClosedPartitions(self._views, clock)
         see = controller_observe.Observer(
-            caches, refs, clock, domain=settings.domain, monitors=settings.monitors, shared=self._refused
+            caches,
+            refs,
+            self._views,
+            closed,
+            clock,
+            domain=settings.domain,
+            monitors=settings.monitors,
+            shared=self._refused,
         )
-        controllers = self._kind(
-            "controller", CONTROLLERS, names.APP_SLURMCTLD, Reconciler(see, controller_decide.decide, hands)
-        )
+        reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, closed))
+        controllers = self._kind("controller", CONTROLLERS, names.APP_SLURMCTLD, reconcile)
         feed(controllers, caches.store(ACCOUNTINGS), self._controllers_using, when=intent_changed)
-        feed(controllers, caches.store(NODESETS), _controller_of, when=_changes_configuration)
+        feed(controllers, caches.store(NODESETS), controller_of, when=changes_configuration)
 
-        feed(controllers, caches.store(SECRETS), _users_of_keys("Controller"))
+        feed(controllers, caches.store(SECRETS), users_of_keys("Controller"))
+
+        def jobs_changed(cluster: Key, change: Change) -> None:
+            """Partitions may wait for jobs to end, or for Slurm to be known."""
+            if change.jobs or isinstance(change.new, Known) != isinstance(change.old, Known):
+                controllers.add(cluster)
+
+        self._views.subscribe(jobs_changed)
 
         see_accounting = accounting.Observer(caches, refs, clock)
         accountings = self._kind(
             "accounting", ACCOUNTINGS, names.APP_SLURMDBD, Reconciler(see_accounting, accounting.decide, hands)
         )
-        feed(accountings, caches.store(SECRETS), _users_of_keys("Accounting"))
+        feed(accountings, caches.store(SECRETS), users_of_keys("Accounting"))
 
         see_restapi = restapi.Observer(caches, clock)
         restapis = self._kind("restapi", RESTAPIS, names.APP_SLURMRESTD, Reconciler(see_restapi, restapi.decide, hands))
@@ -190,9 +236,9 @@ class Operator:
 
         see_keys = keyring.Observer(caches, refs, self._views, clock)
         rings = self._queue("keyring", Reconciler(see_keys, keyring.decide, hands), "KeyRing")
-        feed(rings, caches.store(CONTROLLERS), _key_of, when=intent_changed)
-        feed(rings, caches.store(ACCOUNTINGS), _key_of, when=intent_changed)
-        feed(rings, caches.store(SECRETS), _ring_itself)
+        feed(rings, caches.store(CONTROLLERS), key_secret_of, when=intent_changed)
+        feed(rings, caches.store(ACCOUNTINGS), key_secret_of, when=intent_changed)
+        feed(rings, caches.store(SECRETS), ring_itself)
 
         see_token = token.Observer(caches, refs, clock)
         tokens = self._queue("token", Reconciler(see_token, token.decide, hands), "Token")
@@ -206,12 +252,12 @@ class Operator:
         feed(queue, self._caches.store(resource), itself, when=intent_changed)
         for child in self._children:
             feed(queue, self._caches.store(child), owner_of(resource.kind))
-        feed(queue, self._caches.store(PODS), _instance_of(app), when=_pod_matters)
-        feed(queue, self._caches.store(NODES), self._daemons_on(app), when=_comes_or_goes)
+        feed(queue, self._caches.store(PODS), instance_of(app), when=pod_matters)
+        feed(queue, self._caches.store(NODES), self._daemons_on(app), when=comes_or_goes)
         return queue
 
     def _daemons_on(self, app: str) -> Callable[[Node], Iterable[Key]]:
-        instance = _instance_of(app)
+        instance = instance_of(app)
 
         def keys(node: Node) -> Iterable[Key]:
             for pod in self._caches.store(PODS).by_index(indexes.BY_NODE, node.metadata.name):
@@ -234,7 +280,7 @@ class Operator:
         return keys
 
     def _logins_with_keys(self, secret: Secret) -> Iterable[Key]:
-        for namespace, name in _users_of_keys("Controller")(secret):
+        for namespace, name in users_of_keys("Controller")(secret):
             found = self._caches.store(LOGINSETS).by_index(
                 indexes.BY_CONTROLLER, indexes.controller_key(namespace, name)
             )
@@ -263,15 +309,16 @@ class Operator:
         nodesets = self._queue("nodeset", reconcile, "NodeSet", debounce=partial(self._debounce, reconcile))
         feed(nodesets, caches.store(NODESETS), itself, when=intent_changed)
         feed(nodesets, caches.store(CONTROLLERS), self._members(NODESETS), when=intent_changed)
-        feed(nodesets, caches.store(PODS), _instance_of(names.APP_SLURMD), when=_pod_matters)
-        feed(nodesets, caches.store(PODS), owner_of("NodeSet"), when=_pod_matters)
-        feed(nodesets, caches.store(NODES), self._nodesets_on, when=_node_matters)
-        feed(nodesets, caches.store(CONTROLLER_REVISIONS), owner_of("NodeSet"))
+        feed(nodesets, caches.store(PODS), instance_of(names.APP_SLURMD), when=pod_matters)
+        feed(nodesets, caches.store(PODS), owner_of("NodeSet"), when=pod_matters)
+        feed(nodesets, caches.store(NODES), self._nodesets_on, when=node_matters)
+        feed(nodesets, caches.store(CONTROLLER_REVISIONS), instance_of(names.APP_SLURMD))
+        feed(nodesets, caches.store(POD_DISRUPTION_BUDGETS), self._kept_by, when=is_replaced)
 
         states = self._queue(
             "pod-state", PodStateReconciler(caches, self._kube, views, self._clock, reconcile.is_growing)
         )
-        feed(states, caches.store(PODS), _worker_itself)
+        feed(states, caches.store(PODS), worker_itself)
 
         def slurm_changed(cluster: Key, change: Change) -> None:
             for pod in self._pods_concerned(cluster, change):
@@ -280,6 +327,12 @@ class Operator:
                 nodesets.add(nodeset.key)
 
         views.subscribe(slurm_changed)
+
+    def _kept_by(self, budget: PodDisruptionBudget) -> Iterable[Key]:
+        """The NodeSets whose workers have this budget as second owner."""
+        for namespace, cluster in labelled_cluster(budget):
+            key = indexes.controller_key(namespace, cluster)
+            yield from (nodeset.key for nodeset in self._caches.store(NODESETS).by_index(indexes.BY_CONTROLLER, key))
 
     def _debounce(self, reconcile: NodeSetReconciler, key: Key) -> float:
         nodeset = self._caches.store(NODESETS).get(*key)
@@ -308,84 +361,3 @@ class Operator:
         for nodeset in self._caches.store(NODESETS):
             if nodeset.spec.scaling_mode == "DaemonSet":
                 yield nodeset.key
-
-
-def _controller_of(member: NodeSet | RestApi) -> Iterable[Key]:
-    return ((member.metadata.namespace, member.spec.controller_ref.name),)
-
-
-def _key_of(member: Controller | Accounting) -> Iterable[Key]:
-    """The Secret that its key of auth/slurm comes from."""
-    ref = member.spec.slurm_key_ref
-    return ((member.metadata.namespace, ref.name),) if ref is not None else ()
-
-
-def _ring_itself(secret: Secret) -> Iterable[Key]:
-    """The Secret that a ring is made from."""
-    ring = secret.metadata.labels.get(names.LABEL_APP) == names.APP_KEYRING
-    return ((secret.metadata.namespace, names.key_ring_source(secret.metadata.name)),) if ring else ()
-
-
-def _users_of_keys(kind: str) -> Callable[[Secret], Iterable[Key]]:
-    def keys(secret: Secret) -> Iterable[Key]:
-        if secret.metadata.labels.get(names.LABEL_APP) != names.APP_KEYRING:
-            return ()
-        return [(secret.metadata.namespace, ref.name) for ref in secret.metadata.owner_references if ref.kind == kind]
-
-    return keys
-
-
-def _labelled_cluster(child: Any) -> Iterable[Key]:
-    meta: ObjectMeta = child.metadata
-    cluster = meta.labels.get(names.LABEL_CLUSTER)
-    return ((meta.namespace, cluster),) if cluster and meta.controller is None else ()
-
-
-def _instance_of(app: str) -> Callable[[Pod], Iterable[Key]]:
-    def keys(pod: Pod) -> Iterable[Key]:
-        labels = pod.metadata.labels
-        return (
-            ((pod.metadata.namespace, labels.get(names.LABEL_INSTANCE, "")),)
-            if labels.get(names.LABEL_APP) == app
-            else ()
-        )
-
-    return keys
-
-
-def _worker_itself(pod: Pod) -> Iterable[Key]:
-    is_worker = pod.metadata.labels.get(names.LABEL_APP) == names.APP_SLURMD
-    return ((pod.metadata.namespace, pod.metadata.name),) if is_worker else ()
-
-
-def _pod_matters(old: Pod, new: Pod) -> bool:
-    """Not when only the Slurm conditions changed, which we write ourselves."""
-    return _pod_facts(old) != _pod_facts(new)
-
-
-def _pod_facts(pod: Pod) -> tuple[object, ...]:
-    status = pod.status
-    conditions = [c for c in status.conditions if not c.type.startswith(names.POD_CONDITION_PREFIX)]
-    labels = {key: value for key, value in pod.metadata.labels.items() if key != names.LABEL_POD_PROTECT}
-    about = (labels, pod.metadata.annotations, pod.metadata.deletion_timestamp, pod.metadata.owner_references)
-    return (*about, pod.spec, status.phase, status.pod_ip, status.container_statuses, conditions)
-
-
-def _node_matters(old: Node, new: Node) -> bool:
-    """A heartbeat is no news."""
-    return _node_facts(old) != _node_facts(new)
-
-
-def _comes_or_goes(old: Node, new: Node) -> bool:
-    """Whether its kubelet answers."""
-    before, now = (find_condition(node.status.conditions, "Ready") for node in (old, new))
-    return before is None or now is None or before.status != now.status
-
-
-def _node_facts(node: Node) -> tuple[object, ...]:
-    conditions = [(condition.type, condition.status, condition.message) for condition in node.status.conditions]
-    return node.spec, node.metadata.labels, node.metadata.annotations, conditions
-
-
-def _changes_configuration(old: NodeSet, new: NodeSet) -> bool:
-    return intent_changed(old, new) or old.status.desired != new.status.desired

@@ -1,11 +1,16 @@
 """Whom to ask about a cluster, and what its NodeSets share."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from slurm_operator.api import NodeSet, RestApi
-from slurm_operator.cluster import choose_restapi, in_cluster, shared_objects
-from tests.unit.controller.make import applied, deleting
+from slurm_operator.api import RestApi
+from slurm_operator.cluster import UNREADABLE_SECONDS, Need, choose_restapi, in_cluster, shared_objects
+from slurm_operator.kube.kinds import POD_DISRUPTION_BUDGETS, SERVICES, PodDisruptionBudget, Service
+from slurm_operator.kube.model import ChildMeta
+from slurm_operator.runtime.children import Children
+from tests.unit.controller.make import applied, deleted, deleting
 from tests.unit.desired import examples
 
 
@@ -36,16 +41,38 @@ def test_which_rest_api_is_asked(candidates: list[RestApi], chosen: str) -> None
     assert (found.metadata.name if found else "") == chosen
 
 
-def test_what_node_sets_share() -> None:
-    """Made with the first NodeSet; garbage collection takes it with the last, so one that goes asks for nothing."""
-    key = ("slurm", "slurm")
-    both: list[NodeSet] = [examples.nodeset(), examples.nodeset(name="other")]
-    names = {"Service/slurm-workers-slurm", "PodDisruptionBudget/slurm-workers-pdb-slurm"}
-    assert set(applied(shared_objects(key, both))) == names
-    one = applied(shared_objects(key, [deleting(both[0]), both[1]]))
-    owners = one["Service/slurm-workers-slurm"]["metadata"]["ownerReferences"]
-    assert [owner["name"] for owner in owners] == ["other"]
-    assert shared_objects(key, [deleting(found) for found in both]).actions == ()
+KEY = ("slurm", "slurm")
+SHARED = ["Service/slurm-workers-slurm", "PodDisruptionBudget/slurm-workers-pdb-slurm"]
+
+
+def made(**meta: Any) -> Children:
+    """The shared objects as they exist."""
+    about = ChildMeta(namespace="slurm", uid="uid", **meta)
+    service = Service(metadata=msgspec.structs.replace(about, name="slurm-workers-slurm"))
+    budget = PodDisruptionBudget(metadata=msgspec.structs.replace(about, name="slurm-workers-pdb-slurm"))
+    return (SERVICES, service), (POD_DISRUPTION_BUDGETS, budget)
+
+
+def test_what_node_sets_share_is_made_while_one_exists() -> None:
+    assert list(applied(shared_objects(KEY, Need.NODESETS, ()))) == SHARED
+    assert deleted(shared_objects(KEY, Need.NODESETS, made())) == []
+
+
+@pytest.mark.parametrize("need", [Need.WORKERS, Need.UNREADABLE])
+def test_what_node_sets_share_is_neither_made_nor_deleted_for_workers_that_are_left(need: Need) -> None:
+    assert shared_objects(KEY, need, made()).actions == ()
+
+
+def test_an_object_that_cannot_be_read_is_looked_at_again() -> None:
+    """Its changes wake no reconciler."""
+    assert shared_objects(KEY, Need.UNREADABLE, made()).after == UNREADABLE_SECONDS
+    assert shared_objects(KEY, Need.UNREADABLE, ()).after is None
+
+
+def test_what_node_sets_share_is_deleted_after_the_last_worker() -> None:
+    assert deleted(shared_objects(KEY, Need.NONE, made())) == SHARED
+    assert shared_objects(KEY, Need.NONE, made(deletion_timestamp="2027-01-15T08:00:00Z")).actions == ()
+    assert shared_objects(KEY, Need.NONE, ()).actions == ()
 
 
 def test_where_slurmrestd_is_within_the_cluster() -> None:
