@@ -18,7 +18,9 @@ from slurm_local.node import NodeSettings
 from slurm_local.progress import Progress
 from slurm_local.recipes import load
 from slurm_local.stage import down, up
+from tests.e2e.job import disturbed
 from tests.e2e.slurm import Slurm
+from tests.e2e.small import answers
 from tests.e2e.stage import Cluster, eventually, write_test_image
 from tests.prepare import items_below, make_before_tests
 
@@ -95,6 +97,20 @@ def slurm(operator: Cluster) -> Iterator[Slurm]:
     shared.create()
     yield shared
     operator.kubectl("delete", "namespace", shared.namespace, "--wait=false")
+
+
+@pytest.fixture(autouse=True)
+def undisturbed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test with the shared cluster: every job ran once and was COMPLETED, unless the test excused it."""
+    shared = request.getfixturevalue("slurm") if "slurm" in request.fixturenames else None
+    yield
+    if isinstance(shared, Slurm):
+        for left in shared.login("squeue", "-h", "-o", "%A").split():
+            shared.cancel(left)
+        eventually("the accounting answers", lambda: answers(shared, "sacctmgr", "-n", "show", "cluster"))
+        found = disturbed(shared)
+        shared.excused.update(found)
+        assert found == {}
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from tests.e2e.stage import Cluster, eventually
 
 KINDS = ("controller/slurm", "accounting/slurm", "restapi/slurm", "loginset/login", "nodeset/small", "nodeset/big")
 
+HOME = {"name": "home", "persistentVolumeClaim": {"claimName": "home"}}
+
 
 class Slurm:
     """One cluster in one namespace."""
@@ -19,6 +21,12 @@ class Slurm:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster = cluster
         self.namespace = namespace
+        self.excused: set[str] = set()
+        """Jobs that a test itself cancels, holds, has preempted or has fail."""
+
+    @property
+    def has_accounting(self) -> bool:
+        return "accountingRef" in self.get("controller", "slurm")["spec"]
 
     # Making it
 
@@ -36,8 +44,8 @@ class Slurm:
     def apply(self, *manifests: dict[str, Any]) -> None:
         self.cluster.apply(self.namespace, *manifests)
 
-    def nodeset(self, name: str, replicas: int, **spec: Any) -> dict[str, Any]:
-        """A NodeSet of small workers, several of which fit on a node, with a partition of its name."""
+    def nodeset(self, name: str, replicas: int, template: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+        """A NodeSet of small workers with /home, several of which fit on a node, with a partition of its name."""
         limits = {"cpu": "1", "memory": "256Mi"}
         return {
             "apiVersion": "slinky.slurm.net/v1beta1",
@@ -50,10 +58,11 @@ class Slurm:
                 "slurmd": {
                     "image": "localhost/slurm-operator/slurmd:26.05",
                     "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": limits},
+                    "volumeMounts": [{"name": "home", "mountPath": "/home"}],
                 },
                 "logfile": {"image": "localhost/slurm-operator/slurm:26.05"},
                 "partition": {"enabled": True, "config": "State=UP MaxTime=UNLIMITED"},
-                "template": {"spec": {"terminationGracePeriodSeconds": 5}},
+                "template": {"spec": {"terminationGracePeriodSeconds": 5, "volumes": [HOME], **(template or {})}},
                 **spec,
             },
         }
@@ -77,6 +86,7 @@ class Slurm:
         return self.login("sbatch", "--parsable", "-o", "/dev/null", *options, "--wrap", wrap)
 
     def cancel(self, job: str) -> None:
+        self.excused.add(job.partition("_")[0])
         self.login("scancel", job)
 
     def job_state(self, job: str) -> str:

@@ -93,6 +93,20 @@ def kill_daemon(slurm: Slurm, pod: str, container: str, daemon: str) -> None:
     slurm.kubectl("exec", pod, "-c", container, "--", "bash", "-c", f"kill -9 $(pidof {daemon})")
 
 
+def save_state(slurm: Slurm, job: str) -> None:
+    """Have slurmctld write its state, which it does some seconds late: its last changes are lost with kill -9."""
+    now = time.time()
+    slurm.login("scontrol", "update", f"job={job}", "comment=last")
+    eventually("slurmctld has written its state", lambda: _state_written(slurm) > now, timeout=30)
+
+
+def _state_written(slurm: Slurm) -> float:
+    """When slurmctld last wrote the state of its jobs."""
+    state = f"/var/spool/slurmctld/{slurm.namespace}_slurm/job_state"
+    command = ("stat", "-c", "%.Y", state)
+    return float(slurm.kubectl("exec", "slurm-controller-0", "-c", "slurmctld", "--", *command))
+
+
 @contextmanager
 def stopwatch(what: str) -> Iterator[None]:
     """Prints how long something took; pytest shows it with -rP or -s."""
@@ -108,14 +122,17 @@ def script(name: str, line: str) -> dict[str, Any]:
 
 
 def wait_degraded(slurm: Slurm, kind: str, name: str, reason: str, *words: str, timeout: float = 60) -> None:
-    """The condition Degraded has this reason and says these words, and a warning event says them too."""
+    """Not Ready, Degraded for this reason and in these words, and a warning event says them too."""
 
     def told() -> bool:
-        found = slurm.condition(kind, name, "Degraded")
+        # Both conditions from one read: a daemon that ends again and again is ready now and then.
+        conditions = {found["type"]: found for found in slurm.get(kind, name).get("status", {}).get("conditions", ())}
+        found, ready = conditions.get("Degraded", {}), conditions.get("Ready", {})
         return (
             found.get("status") == "True"
             and found.get("reason") == reason
             and all(word in found["message"] for word in words)
+            and (ready.get("status") != "True" or reason == "ConfigurationRejected")
         )
 
     try:
@@ -124,7 +141,6 @@ def wait_degraded(slurm: Slurm, kind: str, name: str, reason: str, *words: str, 
         raise AssertionError(f"{error}; it says {slurm.condition(kind, name, 'Degraded')}") from None
     api_kind = slurm.get(kind, name)["kind"]
     eventually(f"an event about {reason} of {kind}/{name}", lambda: _warned(slurm, api_kind, name, words), timeout=10)
-    assert slurm.condition(kind, name, "Ready")["status"] != "True" or reason == "ConfigurationRejected"
 
 
 def _warned(slurm: Slurm, kind: str, name: str, words: Sequence[str]) -> bool:

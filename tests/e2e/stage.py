@@ -3,14 +3,15 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from slurm_local.kubectl import Kubectl
 from slurm_local.machine import program
 from slurm_local.oci import Entry, Image, write_archive, write_layer
-from slurm_local.stage import Stage
+from slurm_local.stage import Stage, existing
 
 TEST_IMAGE = "localhost/slurm-operator/busybox:1"
 
@@ -39,6 +40,14 @@ def eventually(what: str, check: Callable[[], bool], timeout: float = 60, pause:
     while not check():
         if time.monotonic() > deadline:
             raise AssertionError(f"not after {timeout:.0f} s: {what}")
+        time.sleep(pause)
+
+
+def never(what: str, check: Callable[[], bool], seconds: float, pause: float = 0.5) -> None:
+    """Check again and again for some time that something does not happen."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert not check(), what
         time.sleep(pause)
 
 
@@ -72,6 +81,20 @@ class Cluster:
     def run(self, namespace: str, pod: str, *command: str) -> str:
         """What a command prints in a pod."""
         return self.kubectl("exec", pod, "-n", namespace, "--", *command).strip()
+
+    def on_machine(self, node: str, script: str) -> str:
+        """What a shell script prints on the machine of a node, outside of all pods."""
+        stage = existing(self.stage.names.stage)
+        return stage.node(stage.find(node)).run("/bin/sh", "-c", script)
+
+    @contextmanager
+    def paused_kubelet(self, node: str) -> Iterator[None]:
+        """Stop a node's kubelet; its pods run on."""
+        self.on_machine(node, "kill -STOP $(pidof kubelet)")
+        try:
+            yield
+        finally:
+            self.on_machine(node, "kill -CONT $(pidof kubelet)")
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """One `slurm-operator local` command on this stage."""

@@ -25,11 +25,24 @@ def slurm(cluster: Cluster, images: list[Path], tmp_path_factory: pytest.TempPat
         cluster.kubectl("rollout", "status", workload, "-n", NAMESPACE, "--timeout=180s", timeout=200)
     eventually("both workers are idle", lambda: idle_workers(cluster) == 2, timeout=60)
     yield cluster
+    assert_every_job_ran_once(cluster)
     cluster.kubectl("delete", "namespace", NAMESPACE, "--wait=false")
 
 
 def in_login(cluster: Cluster, *command: str) -> str:
     return cluster.kubectl("exec", "deploy/slurm-login", "-n", NAMESPACE, "--", *command, timeout=60).strip()
+
+
+def jobs(cluster: Cluster) -> list[str]:
+    """Number and state of every start of every job."""
+    return in_login(cluster, "sacct", "-a", "-D", "-X", "-n", "-P", "-o", "JobID,State").splitlines()
+
+
+def assert_every_job_ran_once(cluster: Cluster) -> None:
+    eventually("every job has ended", lambda: not any("ING" in job for job in jobs(cluster)), timeout=30)
+    starts = [job.split("|") for job in jobs(cluster)]
+    assert {state for _, state in starts} == {"COMPLETED"}
+    assert len({number for number, _ in starts}) == len(starts)
 
 
 def idle_workers(cluster: Cluster) -> int:
@@ -63,9 +76,14 @@ def test_finished_jobs_are_in_the_accounting(slurm: Cluster) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_the_controller_remembers_its_nodes_after_a_restart(slurm: Cluster) -> None:
+def test_the_controller_remembers_its_nodes_and_jobs_after_a_restart(slurm: Cluster) -> None:
+    job = in_login(slurm, "sbatch", "--parsable", "-N2", "-o", "/dev/null", "--wrap", "sleep 15")
+    query = ("squeue", "-h", "-j", job, "-o", "%T %N")
+    eventually("the job runs", lambda: in_login(slurm, *query).startswith("RUNNING"))
     slurm.kubectl("delete", "pod", "slurm-controller-0", "-n", NAMESPACE, timeout=90)
     slurm.kubectl("rollout", "status", "statefulset/slurm-controller", "-n", NAMESPACE, "--timeout=120s", timeout=150)
+    record = ("sacct", "-D", "-X", "-n", "-P", "-j", job, "-o", "State,NNodes")
+    eventually("the job ended undisturbed", lambda: in_login(slurm, *record) == "COMPLETED|2", timeout=60)
     eventually("both workers are idle again", lambda: idle_workers(slurm) == 2, timeout=60)
 
     assert len(in_login(slurm, "srun", "-N2", "hostname").split()) == 2

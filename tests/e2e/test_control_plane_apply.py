@@ -3,6 +3,7 @@
 import pytest
 
 from slurm_operator.cli.keys import key_secret
+from tests.e2e.job import run_job
 from tests.e2e.slurm import Slurm
 from tests.e2e.small import answers, example, stopwatch
 from tests.e2e.stage import Cluster, eventually
@@ -17,5 +18,4 @@ def test_sinfo_answers_on_the_login_pod_within_a_minute_of_apply(operator: Clust
         eventually("sinfo answers", lambda: answers(slurm, "sinfo"), timeout=60)
     for kind in ("accounting/slurm", "nodeset/small", "nodeset/big"):
         slurm.wait_ready(kind)
-    job = slurm.login("sbatch", "--parsable", "--wait", "-o", "/dev/null", "--wrap", "true")
-    assert slurm.login("sacct", "-n", "-X", "-P", "-j", job, "-o", "State") == "COMPLETED"
+    run_job(slurm, wrap="true")

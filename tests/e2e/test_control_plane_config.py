@@ -6,6 +6,7 @@ from contextlib import suppress
 import pytest
 
 from slurm_operator.errors import UserError
+from tests.e2e.job import EXPENDABLE, start_job
 from tests.e2e.slurm import Slurm
 from tests.e2e.small import Small, answers, part, script, stopwatch, wait_degraded
 from tests.e2e.stage import Cluster, eventually
@@ -70,13 +71,14 @@ def greeting(slurm: Slurm, worker: str) -> str:
     """What the prolog of a job leaves behind on its worker; nothing if slurmd was just reading its configuration."""
     on_worker(slurm, worker, "rm", "-f", "/tmp/greeting")
     with suppress(UserError):
-        slurm.login("timeout", "15", "srun", "-w", worker, "true")
+        slurm.login("timeout", "15", "srun", "-J", EXPENDABLE, "-w", worker, "true")
     return on_worker(slurm, worker, "sh", "-c", "cat /tmp/greeting || true")
 
 
 def test_a_change_is_live_everywhere_within_seconds_and_slurmctld_stays(extra: Slurm) -> None:
     """scenario 178"""
     before = restarts(extra)
+    job = start_job(extra, "-w", "small-0")
     extra.patch("controller", "slurm", {"spec": {"extraConf": f"{EXTRA}PartitionName=night Nodes=ALL Hidden=NO\n"}})
     with stopwatch("a new partition is seen on the login pod"):
         eventually("sinfo shows the partition", lambda: "night" in partitions(extra), timeout=SOON, pause=0.1)
@@ -92,6 +94,7 @@ def test_a_change_is_live_everywhere_within_seconds_and_slurmctld_stays(extra: S
     )
     assert extra.login("srun", "-p", "night", "-N1", "hostname")
     assert restarts(extra) == before
+    job.finish()
 
 
 def test_a_changed_script_of_a_referenced_config_map_runs_before_the_next_job(extra: Slurm) -> None:

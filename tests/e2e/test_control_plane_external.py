@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.job import run_job
 from tests.e2e.slurm import Slurm
 from tests.e2e.small import Small, part, volumes_and_users
 from tests.e2e.stage import eventually
@@ -38,6 +39,7 @@ def test_workers_join_a_slurmctld_that_runs_elsewhere(slurm: Slurm, place: Small
     assert "StatefulSet" not in place.kubectl("get", "statefulsets", "-o", "yaml").replace("kind: List", "")
     eventually("it is seen there", lambda: slurm.node_state("guest-0") == "IDLE", timeout=30)
     assert slurm.login("srun", "-w", "guest-0", "hostname") == "guest-0"
+    assert run_job(slurm, "-w", "guest-0", wrap="true").nodes == "guest-0"
     place.scale("guest", 0)
     eventually("its record is removed there", lambda: slurm.node_state("guest-0") == "", timeout=60)
 
@@ -48,7 +50,7 @@ def test_jobs_are_recorded_by_a_slurmdbd_that_runs_elsewhere(slurm: Slurm, place
     place.apply(accounting, controller, part("RestApi"), part("LoginSet"), place.nodeset("work", 1))
     for kind in ("accounting/slurm", "controller/slurm", "loginset/login", "nodeset/work"):
         place.wait_ready(kind)
-    job = place.login("sbatch", "--parsable", "--wait", "-o", "/dev/null", "--wrap", "true")
-    recorded = ("sacct", "-M", f"{place.namespace}_slurm", "-n", "-X", "-P", "-j", job, "-o", "State")
+    job = run_job(place, wrap="true")
+    recorded = ("sacct", "-M", f"{place.namespace}_slurm", "-D", "-n", "-X", "-P", "-j", str(job), "-o", "State")
     eventually("the shared accounting knows it", lambda: slurm.login(*recorded) == "COMPLETED", timeout=30)
     slurm.login("sacctmgr", "-i", "delete", "cluster", f"{place.namespace}_slurm")

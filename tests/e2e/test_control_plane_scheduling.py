@@ -5,11 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.job import Job, run_job, start_job
 from tests.e2e.slurm import Slurm
 from tests.e2e.small import extra_conf
 from tests.e2e.stage import eventually
 
 pytestmark = pytest.mark.timeout(180)
+
+FAIRSHARE = "PriorityType=priority/multifactor\nPriorityWeightFairshare=100000\nPriorityCalcPeriod=1\n"
+"""Nothing but the usage of an account decides, and it is counted every minute, which is the shortest period."""
 
 
 @pytest.fixture
@@ -21,6 +25,17 @@ def account(slurm: Slurm) -> Iterator[str]:
     slurm.login("scancel", "-A", "physics")
     slurm.login("sacctmgr", "-i", "delete", "user", "root", "account=physics")
     slurm.login("sacctmgr", "-i", "delete", "account", "physics")
+
+
+@pytest.fixture
+def idle_account(slurm: Slurm) -> Iterator[str]:
+    """An account of the same shares that was never used."""
+    slurm.login("sacctmgr", "-i", "add", "account", "chemistry", "fairshare=30")
+    slurm.login("sacctmgr", "-i", "add", "user", "root", "account=chemistry", "fairshare=10")
+    yield "chemistry"
+    slurm.login("scancel", "-A", "chemistry")
+    slurm.login("sacctmgr", "-i", "delete", "user", "root", "account=chemistry")
+    slurm.login("sacctmgr", "-i", "delete", "account", "chemistry")
 
 
 @pytest.fixture
@@ -42,26 +57,48 @@ def reason(slurm: Slurm, job: str) -> str:
 
 
 def test_jobs_are_charged_to_accounts(slurm: Slurm, account: str) -> None:
-    job = slurm.login("sbatch", "--parsable", "--wait", "-A", account, "-o", "/dev/null", "--wrap", "true")
-    assert sacct(slurm, job, "Account,State") == "physics|COMPLETED"
+    job = run_job(slurm, "-A", account, wrap="true")
+    assert sacct(slurm, str(job), "Account") == "physics"
 
 
 def test_fairshare_is_what_was_given(slurm: Slurm, account: str) -> None:
-    slurm.login("srun", "-A", account, "sleep", "1")
     rows = [line.split("|") for line in slurm.login("sshare", "-n", "-P", "-a", "-o", "Account,User,RawShares").split()]
     assert [account, "root", "10"] in rows
     assert [account, "", "30"] in rows
 
 
+def priorities(slurm: Slurm, *jobs: str) -> list[int]:
+    found = dict(row.split() for row in slurm.login("squeue", "-h", "-o", "%i %Q").splitlines())
+    return [int(found[job]) for job in jobs]
+
+
+@pytest.mark.long
+def test_the_account_that_used_less_goes_first(slurm: Slurm, account: str, idle_account: str) -> None:
+    with extra_conf(slurm, FAIRSHARE):
+        run_job(slurm, "-A", account, wrap="sleep 2")
+        first = start_job(slurm, "-w", "small-0", "-A", account)
+        later, sooner = (slurm.submit("-w", "small-0", "-A", name, wrap="sleep 2") for name in (account, idle_account))
+
+        def decided() -> bool:
+            behind, ahead = priorities(slurm, later, sooner)
+            return ahead > behind
+
+        eventually("the usage counts", decided, timeout=90)
+        first.finish()
+        slurm.wait_job(later, "COMPLETED")
+    starts = [sacct(slurm, job, "Start") for job in (sooner, later)]
+    assert starts == sorted(starts)
+    assert starts[0] != starts[1]
+
+
 def test_a_qos_limits_what_runs(slurm: Slurm, qos: str) -> None:
     with extra_conf(slurm, "AccountingStorageEnforce=limits,qos\n"):
-        first, second = slurm.submit("-q", qos), slurm.submit("-q", qos)
-        slurm.wait_job(first, "RUNNING")
-        eventually("the limit is the reason", lambda: reason(slurm, second) == "QOSMaxJobsPerUserLimit", timeout=30)
-        slurm.cancel(first)
-        slurm.wait_job(second, "RUNNING")
-        assert sacct(slurm, second, "QOS") == qos
-        slurm.cancel(second)
+        first = start_job(slurm, "-q", qos)
+        second = Job(slurm, slurm.submit("-q", qos, wrap="true"))
+        eventually("the limit is the reason", lambda: reason(slurm, str(second)) == "QOSMaxJobsPerUserLimit", 30)
+        first.finish()
+        slurm.wait_job(str(second), "COMPLETED")
+        assert sacct(slurm, str(second), "QOS") == qos
 
 
 def test_a_job_waits_for_the_one_it_depends_on(slurm: Slurm) -> None:

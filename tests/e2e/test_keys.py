@@ -1,7 +1,5 @@
 """Keys that are replaced under running jobs, on the real stage."""
 
-import base64
-import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,6 +10,8 @@ import pytest
 
 from slurm_operator.desired.keyring import rings_hash
 from slurm_operator.slurm.keys import KeyRing, jwt_key, slurm_key
+from tests.e2e.job import UNTIL_RELEASED, Job, start_job
+from tests.e2e.keys import holds, read, replace_key, ring
 from tests.e2e.slurm import Slurm
 from tests.e2e.small import answers, stopwatch
 from tests.e2e.stage import eventually
@@ -21,50 +21,26 @@ pytestmark = pytest.mark.timeout(300)
 NODES = "/slurm/v0.0.45/nodes/"
 DAEMONS = ("slurm-controller-0", "slurm-accounting-0")
 WORKERS = ("small-0", "small-1", "big-0")
-RELEASE = "/home/keys-release"
 
 
 @pytest.fixture
-def jobs(slurm: Slurm) -> Iterator[list[str]]:
+def jobs(slurm: Slurm) -> list[Job]:
     """Four running jobs, each in a step of its own, that end when they are released."""
-    slurm.login("rm", "-f", RELEASE)
-    submit = (
-        f"sbatch --parsable -p all -n1 -o /dev/null --wrap 'srun sh -c \"until [ -e {RELEASE} ]; do sleep 0.3; done\"'"
-    )
-    found = slurm.login("bash", "-c", f"for i in 1 2 3 4; do {submit}; done").split()
-    eventually("all of them run", lambda: states(slurm, found) == ["RUNNING"] * 4, timeout=60)
-    yield found
-    slurm.login("scancel", *found)
-    slurm.login("rm", "-f", RELEASE)
+    return [start_job(slurm, "-p", "all", "-n1", wrap=f"srun sh -c '{UNTIL_RELEASED}'") for _ in range(4)]
 
 
-def states(slurm: Slurm, jobs: list[str]) -> list[str]:
-    return slurm.login("squeue", "-h", "-j", ",".join(jobs), "-o", "%T").split()
-
-
-def replace_key(slurm: Slurm, name: str, key: bytes) -> None:
-    change = {"data": {name: base64.b64encode(key).decode()}}
-    slurm.kubectl("patch", "secret", "slurm-keys", "--type=merge", "-p", json.dumps(change))
-
-
-def ring(slurm: Slurm) -> KeyRing | None:
-    """The keys of auth/slurm in use."""
-    return KeyRing.read(read(slurm, "slurm-keys-ring", "slurm.key"))
-
-
-def work_goes_on(slurm: Slurm, jobs: list[str]) -> None:
+def work_goes_on(slurm: Slurm, jobs: list[Job]) -> None:
     """All jobs still run, take new steps and orders, and end as if nothing had happened."""
-    assert states(slurm, jobs) == ["RUNNING"] * 4
     for job in jobs:
-        assert slurm.login("srun", "--overlap", f"--jobid={job}", "hostname") in WORKERS, "a new step"
-    slurm.cancel(jobs[0])
-    slurm.wait_job(jobs[0], "CANCELLED", "CANCELLED by 0")
-    slurm.login("touch", RELEASE)
-    for job in jobs[1:]:
-        slurm.wait_job(job, "COMPLETED")
-    recorded = ("sacct", "-n", "-X", "-P", "-j", ",".join(jobs), "-o", "State")
-    ended = ["CANCELLED by 0", *["COMPLETED"] * 3]
-    eventually("the accounting knows", lambda: slurm.login(*recorded).split("\n") == ended, timeout=60)
+        job.assert_running()
+        assert slurm.login("srun", "--overlap", f"--jobid={job}", "hostname") == job.nodes, "a new step"
+    cancelled, *others = jobs
+    slurm.cancel(str(cancelled))
+    slurm.wait_job(str(cancelled), "CANCELLED", "CANCELLED by 0")
+    for job in others:
+        job.release()
+    for job in others:
+        job.assert_undisturbed()
 
 
 @pytest.fixture
@@ -77,10 +53,6 @@ def token(slurm: Slurm) -> Iterator[str]:
     slurm.wait_ready("token/guest")
     yield "guest-jwt-root"
     slurm.kubectl("delete", "token", "guest")
-
-
-def read(slurm: Slurm, secret: str, key: str) -> bytes:
-    return base64.b64decode(slurm.get("secret", secret)["data"][key])
 
 
 def status(slurm: Slurm, token: bytes) -> int:
@@ -107,7 +79,7 @@ def _pods(slurm: Slurm) -> list[dict[str, Any]]:
     return list(slurm.cluster.kubectl.json("get", "pods", "-n", slurm.namespace)["items"])
 
 
-def test_a_new_jwt_key_reaches_everybody_and_no_job_notices(slurm: Slurm, token: str, jobs: list[str]) -> None:
+def test_a_new_jwt_key_reaches_everybody_and_no_job_notices(slurm: Slurm, token: str, jobs: list[Job]) -> None:
     """scenario 186"""
     before, workers, login = uids(slurm, *DAEMONS), uids(slurm, *WORKERS), slurm.login("hostname")
     old = read(slurm, token, "SLURM_JWT")
@@ -137,7 +109,7 @@ def test_a_new_jwt_key_reaches_everybody_and_no_job_notices(slurm: Slurm, token:
         slurm.wait_ready(kind)
 
 
-def test_a_new_slurm_key_goes_round_in_steps_and_no_job_or_session_notices(slurm: Slurm, jobs: list[str]) -> None:
+def test_a_new_slurm_key_goes_round_in_steps_and_no_job_or_session_notices(slurm: Slurm, jobs: list[Job]) -> None:
     """scenario 187"""
     workers, login = uids(slurm, *WORKERS), slurm.login("hostname")
     key = slurm_key()
@@ -153,12 +125,6 @@ def test_a_new_slurm_key_goes_round_in_steps_and_no_job_or_session_notices(slurm
     work_goes_on(slurm, jobs)
     assert uids(slurm, *WORKERS) == workers, "no worker was replaced"
     assert slurm.login("hostname") == login, "nobody was logged out"
-
-
-def holds(slurm: Slurm, worker: str, key: bytes) -> bool:
-    """Whether a slurmd finds this key and no other."""
-    file = slurm.kubectl("exec", worker, "-c", "slurmd", "--", "cat", "/etc/slurm/slurm.jwks")
-    return KeyRing.read(file.encode()) == KeyRing.of(key)
 
 
 def given(slurm: Slurm, *pods: str) -> list[str]:

@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.job import run_job, start_job
 from tests.e2e.slurm import Slurm
-from tests.e2e.stage import eventually
+from tests.e2e.stage import eventually, never
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -24,9 +26,9 @@ def test_a_job_runs_across_two_kubernetes_nodes(slurm: Slurm) -> None:
 
 
 def test_output_on_the_shared_home_and_a_line_in_the_accounting(slurm: Slurm) -> None:
-    job = slurm.login("sbatch", "--parsable", "--wait", "-N2", "-o", "/home/%j.out", "--wrap", "srun hostname")
+    job = run_job(slurm, "-N2", "-o", "/home/%j.out", wrap="srun hostname")
     assert len(slurm.login("cat", f"/home/{job}.out").split()) == 2
-    assert slurm.login("sacct", "-n", "-X", "-P", "-j", job, "-o", "State,NNodes") == "COMPLETED|2"
+    assert slurm.login("sacct", "-n", "-X", "-P", "-j", str(job), "-o", "NNodes") == "2"
 
 
 def test_an_array_and_a_job_by_host_name(slurm: Slurm) -> None:
@@ -40,9 +42,8 @@ def test_an_array_and_a_job_by_host_name(slurm: Slurm) -> None:
 
 
 def test_status_shows_nodes_and_jobs(slurm: Slurm) -> None:
-    job = slurm.submit("-p", "small", "-N1")
+    job = start_job(slurm, "-p", "small", "-N1")
     waiting = slurm.submit("-p", "small", "--hold")
-    slurm.wait_job(job, "RUNNING")
     command = [PROGRAM, "status", "-n", slurm.namespace, "--kubeconfig", str(slurm.cluster.kubeconfig)]
     eventually(
         "the nodes of that moment",
@@ -50,8 +51,8 @@ def test_status_shows_nodes_and_jobs(slurm: Slurm) -> None:
         timeout=15,
     )
     shown = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    slurm.cancel(job)
     slurm.cancel(waiting)
+    job.finish()
     assert "Jobs of slurm: 1 running, 1 pending" in shown
     assert "NodeSet/small           yes" in shown
 
@@ -62,28 +63,61 @@ def test_registered_size_equals_the_limits(slurm: Slurm) -> None:
     assert set(node["features"]) == {"big", "bigmem"}
 
 
-def test_the_slurm_state_shows_on_the_pod_and_a_busy_worker_is_not_evicted(slurm: Slurm) -> None:
+def test_a_worker_is_evicted_only_after_its_job(slurm: Slurm, flex: str) -> None:
     """scenario 99, scenario 168"""
-    job = slurm.submit("-w", "big-0")
-    slurm.wait_job(job, "RUNNING")
+    job = start_job(slurm, "-p", flex)
+    before = uid(slurm, "flex-0")
 
     def says(*kinds: str) -> bool:
-        pod = slurm.get("pod", "big-0")
+        pod = slurm.get("pod", "flex-0")
         found = {c["type"] for c in pod["status"]["conditions"] if c["type"].startswith("SlurmNodeState")}
         protected = "nodeset.slinky.slurm.net/pod-protect" in pod["metadata"]["labels"]
         return found == {f"SlurmNodeState{kind}" for kind in kinds} and protected == (kinds != ("Idle",))
 
     eventually("the pod says that it is busy", lambda: says("Mixed") or says("Allocated"), timeout=15)
-    refused = evict(slurm, "big-0")
-    assert "disruption budget" in refused
-    slurm.cancel(job)
+    assert "disruption budget" in evict(slurm, "flex-0")
+    assert uid(slurm, "flex-0") == before
+    job.finish()
     eventually("the pod says that it is idle", lambda: says("Idle"), timeout=30)
+    eventually("it may be evicted", lambda: '"status":"Success"' in evict(slurm, "flex-0"), timeout=30)
+    eventually("a new pod", lambda: uid(slurm, "flex-0") not in ("", before), timeout=60)
+    slurm.wait_ready("nodeset/flex")
+    slurm.wait_state("flex-0", "IDLE")
+
+
+def test_a_busy_worker_that_scale_in_chose_is_not_evicted(slurm: Slurm, flex: str) -> None:
+    """The budget counts every busy worker, not as many as the NodeSet shall have."""
+    slurm.scale(flex, 2)
+    slurm.wait_ready("nodeset/flex")
+    stays, leaves = (start_job(slurm, "-p", flex, "-w", name) for name in ("flex-0", "flex-1"))
+    slurm.scale(flex, 1)
+    eventually("scale-in has chosen", lambda: "DRAINING" in states(slurm, "flex-0", "flex-1"))
+    eventually("a pod shows it", lambda: _drained(slurm, "flex-0") or _drained(slurm, "flex-1"))
+    for name in ("flex-0", "flex-1"):
+        never(f"{name} is evicted", partial(evicted, slurm, name), seconds=3)
+    stays.finish()
+    leaves.finish()
+    eventually("one worker is left", lambda: len(slurm.pods(flex)) == 1, timeout=60)
+
+
+def evicted(slurm: Slurm, pod: str) -> bool:
+    return "disruption budget" not in evict(slurm, pod)
+
+
+def states(slurm: Slurm, *nodes: str) -> list[str]:
+    return [slurm.node_state(node) for node in nodes]
+
+
+def uid(slurm: Slurm, pod: str) -> str:
+    """Return the UID of a pod, or nothing if there is none or it is being deleted."""
+    form = "jsonpath={.metadata.uid} {.metadata.deletionTimestamp}"
+    found, _, deleted = slurm.kubectl("get", "pod", pod, "--ignore-not-found", "-o", form).strip().partition(" ")
+    return "" if deleted else found
 
 
 def evict(slurm: Slurm, pod: str) -> str:
-    """What the eviction API answers to a dry run."""
-    options = {"deleteOptions": {"dryRun": ["All"]}}
-    body = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}, **options})
+    """Evict a pod and return what the API server answers."""
+    body = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}})
     path = f"/api/v1/namespaces/{slurm.namespace}/pods/{pod}/eviction"
     command = slurm.cluster.kubectl.command("create", "--raw", path, "-f", "-")
     done = subprocess.run(command, input=body, capture_output=True, text=True, timeout=30)
@@ -95,11 +129,10 @@ def test_scale_out_and_in_with_jobs_running(slurm: Slurm, flex: str) -> None:
     slurm.scale(flex, 4)
     slurm.wait_ready("nodeset/flex")
     assert slurm.nodes(flex) == ["flex-0", "flex-1", "flex-2", "flex-3"]
-    job = slurm.submit("-p", flex, "-w", "flex-3")
-    slurm.wait_job(job, "RUNNING")
+    job = start_job(slurm, "-p", flex, "-w", "flex-3")
     slurm.scale(flex, 2)
     eventually("idle workers go, the busy one stays", lambda: set(slurm.pods(flex)) == {"flex-0", "flex-3"}, timeout=60)
-    assert slurm.job_state(job) == "RUNNING"
+    job.assert_running()
     slurm.scale(flex, 0)
     eventually("only the busy one is left", lambda: set(slurm.pods(flex)) == {"flex-3"}, timeout=60)
     eventually(
@@ -107,8 +140,8 @@ def test_scale_out_and_in_with_jobs_running(slurm: Slurm, flex: str) -> None:
         lambda: f"job {job} on flex-3" in slurm.condition("nodeset", flex, "Progressing")["message"],
         timeout=60,
     )
-    assert slurm.job_state(job) == "RUNNING"
-    slurm.cancel(job)
+    job.assert_running()
+    job.finish()
     eventually("no worker is left", lambda: slurm.pods(flex) == {}, timeout=60)
     eventually("and no record either", lambda: slurm.nodes(flex) == [], timeout=30)
     slurm.scale(flex, 3)
@@ -118,26 +151,24 @@ def test_scale_out_and_in_with_jobs_running(slurm: Slurm, flex: str) -> None:
 
 def test_a_cancelled_scale_in_is_undone(slurm: Slurm, flex: str) -> None:
     """scenario 52"""
-    job = slurm.submit("-p", flex)
-    slurm.wait_job(job, "RUNNING")
+    job = start_job(slurm, "-p", flex)
     slurm.scale(flex, 0)
     slurm.wait_state("flex-0", "DRAINING")
     slurm.scale(flex, 1)
     slurm.wait_state("flex-0", "ALLOCATED", "MIXED")
-    assert slurm.job_state(job) == "RUNNING"
-    slurm.cancel(job)
+    job.assert_running()
+    job.finish()
 
 
 def test_a_rolling_update_brings_new_features_and_sizes_and_loses_no_job(slurm: Slurm, flex: str) -> None:
     """scenario 116, scenario 127"""
     slurm.scale(flex, 3)
     slurm.wait_ready("nodeset/flex")
-    job = slurm.submit("-p", flex, "-w", "flex-0", wrap="sleep 20")
-    slurm.wait_job(job, "RUNNING")
+    job = start_job(slurm, "-p", flex, "-w", "flex-0", wrap="sleep 20")
     limits = {"slurmd": {"resources": {"limits": {"cpu": "2", "memory": "384Mi"}}}}
     slurm.patch("nodeset", flex, {"spec": {"extraConf": "Features=shiny", **limits}})
     slurm.wait_ready("nodeset/flex", timeout=240)
-    assert slurm.job_state(job) == "COMPLETED"
+    job.assert_undisturbed()
     for name in ("flex-0", "flex-1", "flex-2"):
         node = slurm.node(name)
         assert set(node["features"]) == {"flex", "shiny"}
@@ -173,47 +204,73 @@ def test_an_idle_worker_pod_that_is_deleted_comes_back_to_idle(slurm: Slurm, fle
     slurm.wait_state("flex-0", "IDLE")
 
 
-def test_cordon_and_uncordon_of_a_kubernetes_node(slurm: Slurm) -> None:
+CORDON_REASON = "nodeset.slinky.slurm.net/node-cordon-reason"
+
+
+def test_cordon_and_uncordon_of_a_kubernetes_node_under_a_job(slurm: Slurm) -> None:
     """scenario 81, scenario 82"""
     home = slurm.get("pod", "big-0")["spec"]["nodeName"]
-    slurm.cluster.kubectl("annotate", "node", home, "nodeset.slinky.slurm.net/node-cordon-reason=fan 3 is loud")
+    job = start_job(slurm, "-w", "big-0")
+    slurm.cluster.kubectl("annotate", "node", home, f"{CORDON_REASON}=fan 3 is loud")
     slurm.cluster.kubectl("cordon", home)
     try:
-        slurm.wait_state("big-0", "DRAINED")
+        slurm.wait_state("big-0", "DRAINING")
         assert slurm.node("big-0")["reason"] == "slurm-operator: fan 3 is loud"
+        job.finish()
+        slurm.wait_state("big-0", "DRAINED")
     finally:
         slurm.cluster.kubectl("uncordon", home)
-        slurm.cluster.kubectl("annotate", "node", home, "nodeset.slinky.slurm.net/node-cordon-reason-")
+        slurm.cluster.kubectl("annotate", "node", home, f"{CORDON_REASON}-")
     slurm.wait_state("big-0", "IDLE")
 
 
-def test_an_administrators_drain_is_left_alone(slurm: Slurm) -> None:
-    """scenario 85"""
-    home = slurm.get("pod", "big-0")["spec"]["nodeName"]
-    slurm.login("scontrol", "update", "nodename=big-0", "state=drain", "reason=my own business")
+def test_an_administrators_drain_is_left_alone(slurm: Slurm, flex: str) -> None:
+    """Neither a cordon nor an uncordon that the operator saw changes it. scenario 85"""
+    slurm.scale(flex, len(slurm.cluster.nodes) + 1)
+    slurm.wait_ready("nodeset/flex")
+    drained, other, home = neighbours(slurm, flex)
+    slurm.login("scontrol", "update", f"nodename={drained}", "state=drain", "reason=my own business")
+    eventually("the pod shows it", lambda: _drained(slurm, drained), timeout=60)
     slurm.cluster.kubectl("cordon", home)
-    slurm.cluster.kubectl("uncordon", home)
-    eventually("the pod shows it", lambda: _drained(slurm, "big-0"), timeout=60)
-    assert slurm.node("big-0")["reason"] == "my own business"
-    slurm.login("scontrol", "update", "nodename=big-0", "state=resume")
-    slurm.wait_state("big-0", "IDLE")
+    try:
+        slurm.wait_state(other, "DRAINED")  # the operator has seen the cordon
+        assert slurm.node(drained)["reason"] == "my own business"
+    finally:
+        slurm.cluster.kubectl("uncordon", home)
+    slurm.wait_state(other, "IDLE")  # and the uncordon
+    never("the drain is lifted", lambda: slurm.node_state(drained) != "DRAINED", seconds=5)
+    assert slurm.node(drained)["reason"] == "my own business"
+    slurm.login("scontrol", "update", f"nodename={drained}", "state=resume")
+    slurm.wait_state(drained, "IDLE")
+
+
+def neighbours(slurm: Slurm, nodeset: str) -> tuple[str, str, str]:
+    """Return two workers that share a Kubernetes node, and that node."""
+    homes: dict[str, str] = {}
+    for name, pod in sorted(slurm.pods(nodeset).items()):
+        home = pod["spec"]["nodeName"]
+        if home in homes:
+            return homes[home], name, home
+        homes[home] = name
+    raise AssertionError(f"no two workers share a Kubernetes node: {homes}")
 
 
 def _drained(slurm: Slurm, pod: str) -> bool:
     return any(c["type"] == "SlurmNodeStateDrain" for c in slurm.get("pod", pod)["status"]["conditions"])
 
 
-def test_a_deleted_nodeset_waits_for_its_job(slurm: Slurm, flex: str) -> None:
-    job = slurm.submit("-p", flex)
-    slurm.wait_job(job, "RUNNING")
-    slurm.kubectl("delete", "nodeset", flex, "--wait=false")
+@pytest.mark.parametrize("cascade", ["background", "foreground"])
+def test_a_deleted_nodeset_waits_for_its_job(slurm: Slurm, flex: str, cascade: str) -> None:
+    job = start_job(slurm, "-p", flex)
+    slurm.kubectl("delete", "nodeset", flex, "--wait=false", f"--cascade={cascade}")
     eventually(
         "it says for which job it waits",
         lambda: f"job {job} on flex-0" in slurm.condition("nodeset", flex, "Progressing").get("message", ""),
         timeout=60,
     )
-    assert slurm.job_state(job) == "RUNNING"
-    slurm.cancel(job)
+    never("the worker is deleted", lambda: set(slurm.pods(flex)) != {"flex-0"}, seconds=5)
+    job.assert_running()
+    job.finish()
     slurm.kubectl("wait", "nodeset/flex", "--for=delete", "--timeout=60s", timeout=90)
 
 

@@ -27,7 +27,7 @@ def heals(slurm: Slurm, manifest: dict[str, Any]) -> None:
 
 
 def test_a_worker_that_fits_no_node(slurm: Slurm, odd: str) -> None:
-    nowhere = {"spec": {"nodeSelector": {"colour": "plaid"}}}
+    nowhere = {"nodeSelector": {"colour": "plaid"}}
     slurm.apply(slurm.nodeset(odd, 1, template=nowhere))
     wait_degraded(slurm, "nodeset", odd, "Unschedulable", f"pod {slurm.namespace}/odd-0", "nodeSelector")
     heals(slurm, slurm.nodeset(odd, 1))
@@ -59,7 +59,7 @@ def test_a_name_too_long_for_a_host(slurm: Slurm) -> None:
     name = "w" * 62
     with pytest.raises(UserError, match=rf"metadata.name: the host name {name}-0 has more than 63 .*shorter prefix"):
         slurm.apply(slurm.nodeset(name, 1))
-    short = slurm.nodeset(name, 1, template={"spec": {"hostname": "odd-"}})
+    short = slurm.nodeset(name, 1, template={"hostname": "odd-"})
     slurm.apply(short)
     try:
         slurm.wait_ready(f"nodeset/{name}")

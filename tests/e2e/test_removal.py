@@ -9,44 +9,82 @@ import pytest
 import yaml
 
 from slurm_operator.errors import UserError
-from tests.e2e.small import Small
-from tests.e2e.stage import Cluster, eventually
+from tests.e2e.job import Job, start_job
+from tests.e2e.small import Small, part
+from tests.e2e.stage import Cluster, eventually, never
 
 pytestmark = pytest.mark.timeout(300)
 
 
 class Doomed(Small):
-    """A small cluster with a job on its worker, and the three ways to be rid of it."""
+    """A small cluster with a job on its worker, and the ways to remove it."""
+
+    job: Job
 
     def delete_file(self) -> None:
-        """What `kubectl delete -f` of its manifests does."""
+        """What `kubectl delete -f` of its manifests does. The job ends with slurmctld, not before.
+
+        Without an operator the workers stay until their namespace goes.
+        """
+        pods = self.pod_names()
         manifests = yaml.safe_dump_all(self.manifests())
-        command = ("delete", "-n", self.namespace, "--ignore-not-found", "--timeout=120s", "-f", "-")
+        command = ("delete", "-n", self.namespace, "--ignore-not-found", "--wait=false", "-f", "-")
         try:
-            self.cluster.kubectl(*command, stdin=manifests, timeout=150)
+            self.cluster.kubectl(*command, stdin=manifests, timeout=60)
         except UserError as error:
             # With the namespace already gone, that is all there is to say.
             assert "not found" in str(error)  # noqa: PT017 - only then
+        guarded = self.operator_is_there() and "slurm-controller-0" in pods
+
+        def gone() -> bool:
+            left = self.pod_names()
+            if guarded and "slurm-controller-0" in left:
+                assert "work-0" in left, "the worker was deleted while slurmctld still ran its job"
+            doomed = {"slurm-controller-0", "work-0"} if guarded else {"slurm-controller-0"}
+            return not left & doomed and self.nodesets() == ""
+
+        eventually("the cluster is gone", gone, timeout=120, pause=0.2)
 
     def delete_namespace(self) -> None:
+        """The end of everything in it, jobs included, which a person asks for by name."""
         self.cluster.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--timeout=120s", timeout=150)
 
     def uninstall(self) -> None:
-        command(self.cluster, "uninstall")
+        """The job goes on without the operator; --force then gives up the finalizer that guards it."""
+        busy = "work-0" in self.pod_names()
+        for options in ((), ("--force",)):
+            done = run("uninstall", self.cluster, *options)
+            assert done.returncode == 0, done.stderr
+            assert not self.operator_is_there()
+            if busy:
+                self.job.assert_running()
+
+    def pod_names(self) -> set[str]:
+        """Pods that are not being deleted."""
+        found = self.cluster.kubectl.json("get", "pods", "-n", self.namespace)["items"]
+        return {pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]}
+
+    def nodesets(self) -> str:
+        return self.kubectl("get", "nodesets", "-o", "name")
+
+    def operator_is_there(self) -> bool:
+        query = ("get", "deployment", "slurm-operator", "-n", "slurm-operator", "--ignore-not-found", "-o", "name")
+        return self.cluster.kubectl(*query) != ""
 
 
-def command(cluster: Cluster, *words: str) -> None:
+def run(verb: str, cluster: Cluster, *options: str) -> subprocess.CompletedProcess[str]:
     program = str(Path(sys.executable).parent / "slurm-operator")
-    subprocess.run([program, *words, "--kubeconfig", str(cluster.kubeconfig)], check=True, timeout=180)
+    command = [program, verb, *options, "--kubeconfig", str(cluster.kubeconfig)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180)
 
 
 @pytest.fixture
 def doomed(operator: Cluster, namespace: str) -> Iterator[Doomed]:
     cluster = Doomed(operator, namespace)
     cluster.start()
-    cluster.wait_job(cluster.submit(), "RUNNING")
+    cluster.job = start_job(cluster, "-p", "work")
     yield cluster
-    command(operator, "install")
+    assert run("install", operator).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -66,14 +104,48 @@ def test_removal_in_any_order_finishes(doomed: Doomed, order: tuple[Callable[[Do
     assert left == ""
 
 
-def test_a_nodeset_whose_restapi_is_gone_for_good_can_be_deleted(operator: Cluster, namespace: str) -> None:
+def test_an_uninstall_refuses_a_nodeset_that_waits_for_its_job(doomed: Doomed) -> None:
+    """The finalizer of a NodeSet that is being deleted holds its workers until the job has ended."""
+    add_bystander(doomed)
+    doomed.kubectl("delete", "nodeset", "work", "--wait=false")
+    wait_says(doomed, f"job {doomed.job} on work-0")
+    refused = run("uninstall", doomed.cluster)
+    assert refused.returncode != 0
+    assert f"job {doomed.job} of root on work-0" in refused.stderr
+    assert "--force" in refused.stderr
+    assert doomed.operator_is_there()
+    doomed.job.assert_running()
+    doomed.job.finish()
+    doomed.kubectl("wait", "nodeset/work", "--for=delete", "--timeout=60s", timeout=90)
+    assert run("uninstall", doomed.cluster).returncode == 0
+
+
+def add_bystander(cluster: Small) -> None:
+    """Another NodeSet: slurmctld does not tell that the last record of all was deleted."""
+    cluster.apply(cluster.nodeset("bystander", 1))
+    cluster.wait_ready("nodeset/bystander")
+
+
+def wait_says(cluster: Small, words: str) -> None:
+    eventually(
+        f"it says that it waits for {words}",
+        lambda: words in cluster.condition("nodeset", "work", "Progressing").get("message", ""),
+        timeout=60,
+    )
+
+
+def test_a_nodeset_whose_restapi_is_gone_waits_for_another(operator: Cluster, namespace: str) -> None:
+    """Without a RestApi nothing is known of the jobs, so no worker goes."""
     cluster = Small(operator, namespace)
-    cluster.start(login=False)
+    cluster.start()
+    add_bystander(cluster)
+    job = start_job(cluster, "-p", "work")
     cluster.kubectl("delete", "restapi", "slurm", timeout=60)
     cluster.kubectl("delete", "nodeset", "work", "--wait=false")
-    eventually(
-        "it says whom it waits for",
-        lambda: "work-0" in cluster.condition("nodeset", "work", "Progressing").get("message", ""),
-        timeout=30,
-    )
-    cluster.kubectl("wait", "nodeset/work", "--for=delete", "--timeout=120s", timeout=150)
+    wait_says(cluster, "work-0")
+    never("the worker is deleted", lambda: set(cluster.pods("work")) != {"work-0"}, seconds=10)
+    job.assert_running()
+    cluster.apply(part("RestApi"))
+    wait_says(cluster, f"job {job} on work-0")
+    job.finish()
+    cluster.kubectl("wait", "nodeset/work", "--for=delete", "--timeout=60s", timeout=90)

@@ -11,7 +11,7 @@ import pytest_asyncio
 from slurm_local.lab import SlurmLab
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.hostlist import compress, expand, natural_sorted
-from slurm_operator.slurm.jobs import JobEndsBuilder, holds_nodes, job_end
+from slurm_operator.slurm.jobs import JobListBuilder, is_running, job_end
 from slurm_operator.slurm.model import Node, NodeUpdate, Number
 from slurm_operator.slurm.states import (
     DrainOwner,
@@ -134,7 +134,7 @@ async def test_while_the_epilog_runs_the_node_is_busy(lab: SlurmLab, client: Slu
         assert is_busy(node.state)
         job = await client.job(job_id)
         assert set(job.job_state) == {"CANCELLED", "COMPLETING"}
-        assert not holds_nodes(job)
+        assert not is_running(job)
         await client.update_nodes(["w-0"], DRAIN)
         node = await until_state(client, "w-0", "IDLE", "DRAIN", "COMPLETING")
         assert not is_drained(node.state)
@@ -185,7 +185,7 @@ async def test_end_of_a_limited_and_of_an_unlimited_job(client: SlurmClient, idl
     for_ever = await client.job(unlimited)
     assert job_end(for_ever) == math.inf
     assert (for_ever.end_time.value or 0) - (for_ever.start_time.value or 0) == 365 * 86400
-    builder = JobEndsBuilder(0.0)
+    builder = JobListBuilder(0.0)
     await client.jobs(builder.add)
     assert builder.build().latest == {"w-0": math.inf}
     await cancel(client, unlimited)
@@ -196,7 +196,7 @@ async def test_a_pending_job_has_no_end(client: SlurmClient) -> None:
     job_id = await submit(client, script="#!/bin/sh\ntrue\n", tasks=1, nodes="1", required_nodes=["w-0"], hold=True)
     job = await client.job(job_id)
     assert job.job_state == ("PENDING",)
-    assert not holds_nodes(job)
+    assert not is_running(job)
     await cancel(client, job_id)
 
 

@@ -102,10 +102,10 @@ async def test_a_job_comes_and_goes(watch: Watch) -> None:
     async with client_of(watch.red) as client:
         job_id = await run_external(client, "n-05", tasks=3)
         await watch.until(lambda state: is_busy(known(state).nodes["n-05"].state), 5)
-        assert (await watch.view.job_ends(0)).latest.keys() == {"n-05"}
+        assert (await watch.view.read_jobs(0)).latest.keys() == {"n-05"}
         await cancel(client, job_id)
         await watch.until(lambda state: not is_busy(known(state).nodes["n-05"].state), 5)
-        assert (await watch.view.job_ends(0)).latest == {}
+        assert (await watch.view.read_jobs(0)).latest == {}
 
 
 async def test_a_drain_is_seen_at_once_and_confirmed_by_a_later_read(watch: Watch) -> None:

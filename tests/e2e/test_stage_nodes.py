@@ -103,8 +103,8 @@ def test_a_killed_node_is_noticed_and_comes_back_while_others_go_on(cluster: Clu
 
     cluster.cli("node", "start", "node-3")
     eventually("the taints are gone", lambda: not taints(cluster, "node-3"), timeout=30)
+    eventually("its container runs again", lambda: restarts(cluster, namespace, "here") == 1, timeout=60)
     cluster.wait_ready(namespace, "here")
-    assert restarts(cluster, namespace, "here") == 1
     assert restarts(cluster, namespace, "elsewhere") == 0
     assert cluster.run(namespace, "elsewhere", "hostname") == "elsewhere"
 

@@ -55,5 +55,7 @@ def namespace(api_server: ApiServer) -> Iterator[str]:
     subprocess.run(api_server.kubectl("create", "namespace", name), check=True, stdout=subprocess.DEVNULL)
     yield name
     subprocess.run(
-        api_server.kubectl("delete", "namespace", name, "--wait=false"), check=True, stdout=subprocess.DEVNULL
+        api_server.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found"),
+        check=True,
+        stdout=subprocess.DEVNULL,
     )

@@ -11,7 +11,7 @@ from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.kinds import CONFIG_MAPS, NODES, ConfigMap, Node
 from slurm_operator.kube.lease import Elector, Timing
-from slurm_operator.kube.resource import Key, Manifest
+from slurm_operator.kube.resource import Key, Manifest, version_of
 from slurm_operator.kube.store import Store
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.controller import Controller
@@ -70,6 +70,11 @@ class Mirror:
         owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": meta.name, "uid": meta.uid, "controller": True}
         metadata = {"name": f"{meta.name}-copy", "namespace": meta.namespace, "labels": {"mirror": "copy"}}
         return {"metadata": metadata | {"ownerReferences": [owner]}, "data": found.data}
+
+    def version(self, name: str) -> int:
+        """Return the version of a map in the test's own namespace that was last seen."""
+        found = self.maps.get(self._home, name)
+        return version_of(found) if found else 0
 
     def copies(self) -> dict[str, str]:
         """In the test's own namespace: others stay behind with what earlier tests left in them."""

@@ -77,8 +77,7 @@ async def test_the_api_server_is_killed_and_comes_back(
     async with Client(config) as client, Follower(client, namespace).running() as follower:
         await editor.busy_hour("before")
         api_server.apiserver.stop(patience=0)
-        await asyncio.sleep(1.0)
-        assert not follower.reflector.connected
+        await until(lambda: not follower.reflector.connected)
         api_server.apiserver.start()
         await asyncio.to_thread(api_server.wait_ready)
         await editor.busy_hour("after")

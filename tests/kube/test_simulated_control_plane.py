@@ -154,13 +154,8 @@ OLD: list[tuple[dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("difference", "pod_stays"), OLD, ids=["policy", "service"])
-async def test_an_old_stateful_set_is_replaced_once(here: Place, difference: dict[str, Any], pod_stays: bool) -> None:
-    """scenario 172; with only the policy changed the pod, and slurmctld in it, runs on below the new StatefulSet."""
-    await here.apply(*example("Controller", "Accounting"))
-    async with here.operator():
-        await here.all_ready(("Controller", "slurm"))
-        await here.quiet()
+async def _make_old(here: Place, difference: dict[str, Any]) -> Manifest:
+    """Put a StatefulSet as an older version made it in the place of ours, whose pod is left without an owner."""
     made = await _found(here, "StatefulSet", "slurm-controller")
     await here.delete("StatefulSet", "slurm-controller", propagation="Orphan")
     await until(partial(_gone, here, "StatefulSet", "slurm-controller"))
@@ -168,33 +163,71 @@ async def test_an_old_stateful_set_is_replaced_once(here: Place, difference: dic
     await here.apply(
         {**{key: made[key] for key in ("apiVersion", "kind")}, "metadata": kept, "spec": made["spec"] | difference}
     )
-    old = await _found(here, "StatefulSet", "slurm-controller")
+    return await _found(here, "StatefulSet", "slurm-controller")
+
+
+async def _owned(here: Place, uid: str) -> bool:
+    found = await here.get("Pod", "slurm-controller-0") or {"metadata": {}}
+    return [owner["uid"] for owner in found["metadata"].get("ownerReferences") or ()] == [uid]
+
+
+async def _runs_below(here: Place, uid: str) -> bool:
+    status = (await here.get("Pod", "slurm-controller-0") or {}).get("status", {})
+    ready = any(found["type"] == "Ready" and found["status"] == "True" for found in status.get("conditions", ()))
+    return ready and await _owned(here, uid)
+
+
+async def _replaced(here: Place, uid: str) -> bool:
+    found = await here.get("StatefulSet", "slurm-controller")
+    return found is not None and found["metadata"]["uid"] != uid
+
+
+@pytest.mark.parametrize(("difference", "pod_stays"), OLD, ids=["policy", "service"])
+async def test_an_old_stateful_set_is_replaced_once(here: Place, difference: dict[str, Any], pod_stays: bool) -> None:
+    """scenario 172; with only the policy changed the pod, and slurmctld in it, runs on below the new StatefulSet."""
+    await here.apply(*example("Controller", "Accounting"))
+    async with here.operator():
+        await here.all_ready(("Controller", "slurm"))
+        await here.quiet()
+    old = (await _make_old(here, difference))["metadata"]["uid"]
+    # Before that, the pod would not go with the old StatefulSet.
+    await until(partial(_owned, here, old))
     pod = (await _found(here, "Pod", "slurm-controller-0"))["metadata"]["uid"]
 
     async with here.operator():
-
-        async def replaced() -> bool:
-            found = await here.get("StatefulSet", "slurm-controller")
-            return found is not None and found["metadata"]["uid"] != old["metadata"]["uid"]
-
-        await until(replaced)
-        await here.quiet()
-        await here.all_ready(("Controller", "slurm"))
+        await until(partial(_replaced, here, old))
         fresh = await _found(here, "StatefulSet", "slurm-controller")
         assert fresh["spec"]["podManagementPolicy"] == "Parallel"
         assert fresh["spec"]["serviceName"] == "slurm-controller-internal"
-
-        async def adopted() -> bool:
-            found = await here.get("Pod", "slurm-controller-0") or {"metadata": {}}
-            owners = found["metadata"].get("ownerReferences") or ()
-            return [owner["uid"] for owner in owners] == [fresh["metadata"]["uid"]]
-
-        await until(adopted)
+        # Only then the Controller's readiness is about this pod: until the old one is collected, it is about that.
+        await until(partial(_runs_below, here, fresh["metadata"]["uid"]))
         now = (await _found(here, "Pod", "slurm-controller-0"))["metadata"]["uid"]
         assert (now == pod) == pod_stays
+        await here.all_ready(("Controller", "slurm"))
+        await here.quiet()
         here.audit.mark()
         await asyncio.sleep(2)
         assert here.writes() == []
+
+
+async def test_a_pod_that_outlived_its_old_stateful_set_gets_its_new_name(here: Place) -> None:
+    """The new StatefulSet adopts it as it is."""
+    await here.apply(*example("Controller", "Accounting"))
+    async with here.operator():
+        await here.all_ready(("Controller", "slurm"))
+        await here.quiet()
+    await _make_old(here, {"serviceName": "slurm-controller"})
+    await here.delete("Pod", "slurm-controller-0")
+    await until(partial(_below, here, "slurm-controller"))
+    await here.delete("StatefulSet", "slurm-controller", propagation="Orphan")
+    await until(partial(_gone, here, "StatefulSet", "slurm-controller"))
+    async with here.operator():
+        await until(partial(_below, here, "slurm-controller-internal"))
+
+
+async def _below(here: Place, service: str) -> bool:
+    found = await here.get("Pod", "slurm-controller-0")
+    return found is not None and found["spec"]["subdomain"] == service
 
 
 async def test_a_claim_without_volume_is_named_and_heals(here: Place) -> None:
