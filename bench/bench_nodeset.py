@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from bench.simulated import (
     BARE,
+    CONTROLLER,
     KWOK,
     LOOP,
     NAMESPACE,
@@ -28,7 +29,7 @@ from bench.table import Limit, Options, Row
 from slurm_local.audit import Request
 from slurm_operator.api import names
 from slurm_operator.kube.custom import NODESETS
-from slurm_operator.kube.kinds import NODES, PODS, Pod
+from slurm_operator.kube.kinds import NODES, POD_DISRUPTION_BUDGETS, PODS, Pod
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.manager import run
 from slurm_operator.slurm.client import SlurmClient
@@ -193,6 +194,7 @@ async def _clear(stage: Stage) -> None:
     """The operator is gone: what it held back goes too."""
     await stage.admin.patch(NODESETS, NODESET, {"metadata": {"finalizers": []}}, NAMESPACE)
     await stage.admin.delete(NODESETS, NODESET, NAMESPACE, propagation="Background")
+    await stage.admin.delete(POD_DISRUPTION_BUDGETS, names.workers_budget(CONTROLLER), NAMESPACE)
     await until(lambda: stage.running(NAMESPACE, 0), pause=1.0)
 
 
@@ -226,6 +228,7 @@ async def _create(stage: Stage, operator: OperatorProcess) -> Created:
     await until(all_created)
     spent = operator.cpu_seconds - cpu
     asked = stage.proxy.seen.since(traffic).requests.total()
+    await stage.register_workers()
     await until(lambda: stage.running(NAMESPACE, stage.workers), pause=1.0)
     await asyncio.sleep(CONDITION_SECONDS)
     pods = (await stage.admin.list(PODS, NAMESPACE, labels=f"{names.LABEL_APP}={names.APP_SLURMD}")).items

@@ -90,12 +90,11 @@ class Stage:
         await manifests.apply(_rights())
         nodes = [f"sim-{number}" for number in range(self.workers + SPARE_NODES)]
         await each(nodes, lambda name: self.admin.create(NODES, node_manifest(name)))
-        await self.lab.add_nodes(f"{NODESET}-[0-{self.workers - 1}]", "CPUs=16 RealMemory=64000")
         secret = key_secret("slurm-keys", NAMESPACE)
         secret["data"]["jwt.key"] = b64encode(self.lab.jwt_key).decode()
         await manifests.apply([secret, _controller(), _restapi()])
         # What Kubernetes does for every worker it does for the loop's pods too: they are in a Service as well.
-        await manifests.apply(workers_objects(CONTROLLER, BARE, []))
+        await manifests.apply(workers_objects(CONTROLLER, BARE))
         await until(self._accounts_exist)
         await until(self._nodes_ready, pause=1.0)
         # The controllers take minutes to take the taints of so many new nodes away one by one.
@@ -103,6 +102,10 @@ class Stage:
 
     async def apply_nodeset(self) -> None:
         await Manifests(self.admin, "bench").apply([nodeset_manifest(self.workers)])
+
+    async def register_workers(self) -> None:
+        """What their slurmds would do: Slurm gets a record of each worker. A name with a record would not be taken."""
+        await self.lab.add_nodes(f"{NODESET}-[0-{self.workers - 1}]", "CPUs=16 RealMemory=64000")
 
     async def running(self, namespace: str, count: int) -> bool:
         pods = (await self.admin.list(PODS, namespace, labels=f"{names.LABEL_APP}={names.APP_SLURMD}")).items
@@ -215,7 +218,8 @@ def bare_pods(count: int) -> list[Manifest]:
     nodeset = msgspec.convert(nodeset_manifest(count), NodeSet)
     controller = msgspec.convert(_controller(), Controller)
     template = worker_template(nodeset, WorkerFacts(controller=controller))
-    pods = [worker_pod(nodeset, template, ordinal_slot(nodeset, number), "0123456789") for number in range(count)]
+    slots = [ordinal_slot(nodeset, number) for number in range(count)]
+    pods = [worker_pod(nodeset, template, slot, "0123456789", "uid") for slot in slots]
     for pod in pods:
         pod["metadata"]["namespace"] = BARE
         del pod["metadata"]["ownerReferences"]  # garbage collection would take what belongs to nobody
