@@ -1,6 +1,6 @@
 """The whole operator in memory: a partition never leaves slurm.conf while a job names it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -81,6 +81,53 @@ async def test_a_partition_stays_until_no_job_names_it(here: World) -> None:
         running.look_again(HERE)
         await running.quiet()
         assert len(here.server.writes) == before
+
+
+def steps(here: World) -> int:
+    """Number of writes so far, without events."""
+    return sum(not line.resource.startswith("events") for line in here.server.writes)
+
+
+async def test_an_operator_that_dies_after_each_write_takes_a_partition_away(here: World) -> None:
+    """What a new process has not found out yet is no news, else two texts alternate for ever. scenario 193"""
+    slurm = here.slurms[CLUSTER]
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        slurm.start_job(1, "big-0", partition="big")
+        slurm.start_job(2, "small-1", partition="small")
+        here.change("NodeSet", "big", HERE, DISABLED)
+        here.change("NodeSet", "small", HERE, {"spec": {"replicas": 0}})
+        await running.quiet()
+
+    async def live(wanted: Callable[[], bool]) -> int:
+        """Start operators, one after another, until what is wanted holds and one has nothing to write."""
+        for starts in range(40):
+            if not await dies(wanted):
+                return starts
+        raise AssertionError(f"40 operators died: {here.server.writes[-6:]}")
+
+    async def dies(wanted: Callable[[], bool]) -> bool:
+        """Run an operator until it has written, or until it has nothing to write and what is wanted holds."""
+        before = steps(here)
+        async with here.operator() as running:
+            await until(lambda: steps(here) > before or wanted())
+            if steps(here) == before:
+                await running.quiet(1.5)
+        return steps(here) > before
+
+    def waits() -> bool:
+        going = here.condition("NodeSet", "small", HERE, "Progressing")["message"]
+        return "job 1 names it" in progress(here) and "job 2 on small-1" in going and len(workers()) == 2
+
+    def workers() -> list[str]:
+        return [name for name in ("small-0", "small-1", "big-0") if here.find("Pod", name, HERE)]
+
+    await live(waits)
+    assert await live(waits) == 0, "a restart alone is no news"
+    slurm.end_job(1)
+    slurm.end_job(2)
+    await live(lambda: "big" not in partitions(here) and progress(here) == "" and workers() == ["big-0"])
+    assert state(slurm, 1, 2) == ["COMPLETED", "COMPLETED"]
 
 
 async def test_a_partition_that_is_wanted_again_is_open_again(here: World) -> None:

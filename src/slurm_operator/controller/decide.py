@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from slurm_operator.api import names
 from slurm_operator.controller.observe import Seen
-from slurm_operator.controller.partitions import ControllerHands, LookAtPartitions
+from slurm_operator.controller.partitions import UNPROVEN, ControllerHands, LookAtPartitions
 from slurm_operator.controller.report import report
 from slurm_operator.desired.config import configuration, generated_files
 from slurm_operator.desired.controller import controller_objects, service_monitor
@@ -22,7 +22,7 @@ from slurm_operator.slurm.conf.lint import errors, lint
 RESTART = ("StatefulSet", "ConfigMap")
 """What a configuration that would kill slurmctld must not reach."""
 CLOSING_SECONDS = 5.0
-"""Between two questions whether slurmctld has taken up a configuration that closes a partition."""
+"""Between two questions whether slurmctld answers and has taken up a configuration that closes a partition."""
 WAITING_SECONDS = 30.0
 """Between two looks while a partition waits for its jobs, or a NodeSet cannot be read."""
 
@@ -53,7 +53,7 @@ def asked(seen: Seen) -> Iterator[LookAtPartitions]:
 
 
 def next_look(seen: Seen) -> float | None:
-    if any(one.ask and not one.confirmed for one in seen.retired):
+    if any(one.why == UNPROVEN and not one.confirmed for one in seen.retired):
         return CLOSING_SECONDS
     return WAITING_SECONDS if seen.retired or seen.unreadable else None
 

@@ -21,7 +21,7 @@ from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import References, Refs
 from slurm_operator.slurm.conf.groups import read_groups
 from slurm_operator.slurm.conf.writer import NodeGroup
-from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.known import Known, still_asking
 from slurm_operator.slurm.views import SlurmViews
 
 _MAX_NODE_COUNT = re.compile(r"^MaxNodeCount=(\d+)$", re.MULTILINE)
@@ -117,12 +117,13 @@ class Observer:
         defined = defined_partitions(controller, facts.config_maps)
         going = leaving(in_force, wanted_groups(facts.nodesets), defined)
         key = controller.key
-        view = self._views.get(key)
+        view, state = self._views.get(key), self._views.state(key)
         evidence = Evidence(
-            known=view is not None and isinstance(view.state, Known),
+            known=isinstance(state, Known),
             jobs=view.jobs if view is not None else None,
             closed_at=self._closed.closed_at(key, {group.name for group in going}),
             unreadable=unreadable,
+            asking=still_asking(state, self._clock.now()) > 0,
         )
         kept = retired(going, evidence)
         self._watch_jobs(key, any(one.ask for one in kept))

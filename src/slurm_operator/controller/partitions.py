@@ -8,7 +8,8 @@ closed, and slurmctld says the rest again after a restart of the operator.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ CLOSED = "DRAIN"
 ANSWER_SECONDS = 5.0
 """How long slurmctld may take to answer: other Controllers wait for the same workers of the queue."""
 SHOWN_JOBS = 3
+UNPROVEN = "until slurmctld refuses new jobs for it and lists no job that names it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Evidence:
     """Monotonic second at which slurmctld had said that a partition is closed."""
     unreadable: tuple[str, ...] = ()
     """NodeSets of the namespace that exist and cannot be read: any partition may be theirs."""
+    asking: bool = False
+    """Slurm has not answered yet, as it was asked only a moment ago."""
 
 
 def leaving(
@@ -73,13 +77,13 @@ def _retired(group: NodeGroup, evidence: Evidence) -> Retired | None:
         return Retired(group, f"until NodeSet {evidence.unreadable[0]} can be read")
     shut = closed(group)
     if not evidence.known:
-        return Retired(shut, "until Slurm can be asked whether a job names it")
+        return Retired(shut, UNPROVEN if evidence.asking else "until Slurm can be asked whether a job names it")
     ask = shut == group
     confirmed_at = evidence.closed_at.get(group.name) if ask else None
     if confirmed_at is None:
-        return Retired(shut, "until slurmctld refuses new jobs for it", ask)
+        return Retired(shut, UNPROVEN, ask)
     if evidence.jobs is None or evidence.jobs.began_at < confirmed_at:
-        return Retired(shut, "until the list of jobs has been read", ask, confirmed=True)
+        return Retired(shut, UNPROVEN, ask, confirmed=True)
     if ids := evidence.jobs.partitions.get(group.name):
         ended = "it leaves slurm.conf when they have ended or named another partition"
         return Retired(shut, f"because {_named(ids)}; {ended}", ask, confirmed=True)
@@ -96,10 +100,18 @@ def _named(ids: Collection[int]) -> str:
     return f"jobs {', '.join(shown[:-1])} and {shown[-1]} name it"
 
 
-def told(kept: Iterable[Retired]) -> Iterator[str]:
-    """One clause for each partition that stays."""
-    for one in kept:
-        yield f"partition {one.group.name} is kept {one.why}"
+def told(kept: Iterable[Retired], before: str) -> str:
+    """Say why each partition stays. `before` is what was said last.
+
+    The jobs that were named last stand until slurmctld has been asked anew: a restart of the operator is no news.
+    """
+    return "; ".join(_told(one, before) for one in kept)
+
+
+def _told(one: Retired, before: str) -> str:
+    begin = f"partition {one.group.name} is kept "
+    jobs = re.search(f"(?:^|; )({begin}because .*?)(?=; partition |$)", before)
+    return jobs[1] if jobs is not None and one.why == UNPROVEN else begin + one.why
 
 
 class ClosedPartitions:

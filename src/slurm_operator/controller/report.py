@@ -53,7 +53,9 @@ def with_retired(seen: Seen, verdict: Verdict) -> Verdict:
     """A slurmctld with nothing else under way may still wait for the jobs of a partition that is to leave."""
     if verdict.type != names.CONDITION_PROGRESSING or verdict.reason != "Settled" or not seen.retired:
         return verdict
-    return replace(verdict, status="True", reason="PartitionRetired", message="; ".join(told(seen.retired)))
+    before = seen.controller.status.condition(names.CONDITION_PROGRESSING)
+    message = told(seen.retired, before.message if before is not None else "")
+    return replace(verdict, status="True", reason="PartitionRetired", message=message)
 
 
 def unreadable(seen: Seen) -> Trouble | None:

@@ -32,7 +32,7 @@ from slurm_operator.nodeset.order import is_ready, ready_since
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
 from slurm_operator.nodeset.status import degraded, same, status_of
-from slurm_operator.nodeset.world import Gone, Standing, Worker, World, still_asking, users_of
+from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEvent
 from slurm_operator.runtime.children import delete, patch
 from slurm_operator.runtime.conditions import flipped
@@ -329,7 +329,7 @@ def look_again(world: World, choice: Choice) -> float | None:
         WAITING_SECONDS if choice.condemned or choice.blocked or choice.held or lost or world.unreadable else None,
         NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
-        still_asking(world) or None,
+        asking(world) or None,
     )
 
 

@@ -14,7 +14,7 @@ from slurm_operator.nodeset.choose import Cause, Choice, recorded, wants_cordon
 from slurm_operator.nodeset.evidence import has_returned
 from slurm_operator.nodeset.order import is_ready
 from slurm_operator.nodeset.slurm_actions import Drain, Resume, Undrain
-from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, still_asking
+from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, asking
 from slurm_operator.slurm.hostlist import compress
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.reasons import our_reason
@@ -118,7 +118,7 @@ def unseen_records(world: World) -> set[str]:
         return set()
     if world.slurm.last is not None:
         return left_behind(world) & world.slurm.last.nodes.keys()
-    return left_behind(world) if still_asking(world) > 0 else set()
+    return left_behind(world) if asking(world) > 0 else set()
 
 
 def causes(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> dict[Cause, set[str]]:

@@ -13,7 +13,7 @@ from slurm_operator.nodeset.drains import Wish, left_behind, unseen_records
 from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.order import is_available, is_ready
 from slurm_operator.nodeset.ownership import awaits_budget
-from slurm_operator.nodeset.world import Gone, Standing, Worker, World, still_asking, users_of
+from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
 from slurm_operator.runtime.conditions import Verdict, stated
 from slurm_operator.runtime.trouble import is_silent, trouble_of
 from slurm_operator.slurm.known import Known, Unknown
@@ -85,7 +85,7 @@ def verdicts_of(world: World, choice: Choice, wanted: Mapping[str, Wish], counts
     awaited = awaited_by(world, choice)
     return [
         _ready(world, choice, counts),
-        _progressing(choice, awaited, counts),
+        _progressing(world, choice, awaited, counts),
         degraded(world, choice),
         _reachable(world),
     ]
@@ -127,12 +127,16 @@ def _outside_partition(world: World) -> list[str]:
     return [w.name for w in world.workers if w.live and w.record is not None and name not in w.record.partitions]
 
 
-def _progressing(choice: Choice, awaited: Sequence[str], counts: Mapping[str, int]) -> Verdict:
+def _progressing(world: World, choice: Choice, awaited: Sequence[str], counts: Mapping[str, int]) -> Verdict:
     have, want = counts["availableReplicas"], choice.desired
     if not awaited and not choice.create and have >= want:
         return Verdict.of(names.CONDITION_PROGRESSING, False, "Settled", f"{want} workers, as asked for")
+    ready = f"{have} of {want} workers are ready"
+    before = world.nodeset.status.condition(names.CONDITION_PROGRESSING)
+    if before is not None and asking(world) > 0 and before.message.startswith(f"{ready}; "):
+        return Verdict(before.type, before.status, before.reason, before.message)
     waits = f"; waiting for {listed(awaited, '; ')}" if awaited else ""
-    return Verdict.of(names.CONDITION_PROGRESSING, True, "Working", f"{have} of {want} workers are ready{waits}")
+    return Verdict.of(names.CONDITION_PROGRESSING, True, "Working", f"{ready}{waits}")
 
 
 def awaited_by(world: World, choice: Choice) -> list[str]:
@@ -236,7 +240,7 @@ def rejected_by_slurm(world: World) -> list[Worker]:
 
 def _reachable(world: World) -> Verdict:
     before = world.nodeset.status.condition(names.CONDITION_SLURM_REACHABLE)
-    if before is not None and still_asking(world) > 0:
+    if before is not None and asking(world) > 0:
         return Verdict(before.type, before.status, before.reason, before.message)
     match world.slurm:
         case Known():

@@ -15,7 +15,7 @@ from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.ownership import Ownership
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.jobs import JobList
-from slurm_operator.slurm.known import Known, Seen, Unknown
+from slurm_operator.slurm.known import Known, Seen, Unknown, still_asking
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner, is_busy, is_drained
 
@@ -23,9 +23,6 @@ FRESH_SECONDS = 60.0
 """A read that began longer ago says nothing about what a worker does now."""
 REGISTRATION_SECONDS = 5.0
 """A started slurmd has registered by then; a read that began earlier may have missed it."""
-
-FIRST_ANSWER_SECONDS = 10.0
-"""Seconds in which slurmrestd should have answered for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +242,6 @@ def users_of(world: World, name: str) -> tuple[str, ...]:
     return world.fresh_jobs.users_of(name) if world.fresh_jobs is not None else ()
 
 
-def still_asking(world: World) -> float:
-    """Seconds for which a new process may still say what the last one said of Slurm: it has only just asked."""
-    if not isinstance(world.slurm, Unknown) or world.slurm.error is not None:
-        return 0.0
-    return max(0.0, world.slurm.since + FIRST_ANSWER_SECONDS - world.now)
+def asking(world: World) -> float:
+    """Seconds for which a new process may still say what the last one said of Slurm."""
+    return still_asking(world.slurm, world.now) if isinstance(world.slurm, Unknown) else 0.0

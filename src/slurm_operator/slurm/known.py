@@ -71,6 +71,16 @@ class Unknown:
 
 State = Known | Unknown
 
+FIRST_ANSWER_SECONDS = 10.0
+"""Seconds in which slurmrestd should have answered for the first time."""
+
+
+def still_asking(state: State, now: float) -> float:
+    """Seconds for which a new process may still say what the last one said of Slurm: it has only just asked."""
+    if not isinstance(state, Unknown) or state.error is not None:
+        return 0.0
+    return max(0.0, state.since + FIRST_ANSWER_SECONDS - now)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -8,12 +8,14 @@ import pytest
 from slurm_operator.controller import partitions
 from slurm_operator.controller.decide import CLOSING_SECONDS, WAITING_SECONDS, decide
 from slurm_operator.controller.partitions import (
+    UNPROVEN,
     ClosedPartitions,
     Evidence,
     LookAtPartitions,
     Retired,
     leaving,
     retired,
+    told,
 )
 from slurm_operator.desired.config import ControllerFacts
 from slurm_operator.slurm.client import SlurmClient
@@ -137,8 +139,34 @@ def test_a_kept_partition_is_told_once() -> None:
     assert status(decide(again)) == {}
 
 
+BUSY = "partition small is kept because job 12 names it; it leaves slurm.conf when they have ended"
+OTHER = "partition other is kept because jobs 1 and 2 name it; it leaves slurm.conf when they have ended"
+
+
+@pytest.mark.parametrize(
+    ("why", "before", "text"),
+    [
+        (UNPROVEN, BUSY, BUSY),
+        (UNPROVEN, f"{BUSY}; {OTHER}", BUSY),
+        (UNPROVEN, f"{OTHER}; {BUSY}", BUSY),
+        (UNPROVEN, OTHER, f"partition small is kept {UNPROVEN}"),
+        (UNPROVEN, "partition small is kept until Slurm can be asked", f"partition small is kept {UNPROVEN}"),
+        ("because job 13 names it", BUSY, "partition small is kept because job 13 names it"),
+        ("until Slurm can be asked", BUSY, "partition small is kept until Slurm can be asked"),
+    ],
+)
+def test_jobs_that_were_named_stand_until_slurmctld_has_been_asked_anew(why: str, before: str, text: str) -> None:
+    assert told([Retired(SHUT, why)], before) == text
+
+
+def test_a_slurm_that_was_asked_a_moment_ago_is_not_called_unreachable() -> None:
+    (kept,) = retired([SHUT], Evidence(False, None, {}, asking=True))
+    assert kept.why == UNPROVEN
+    assert decide(looked_at(kept)).after == CLOSING_SECONDS
+
+
 def test_slurmctld_is_asked_soon_while_it_has_not_taken_up_the_configuration() -> None:
-    assert decide(looked_at(replace(KEPT, confirmed=False))).after == CLOSING_SECONDS
+    assert decide(looked_at(replace(KEPT, why=UNPROVEN, confirmed=False))).after == CLOSING_SECONDS
     unasked = decide(looked_at(replace(KEPT, ask=False, confirmed=False)))
     assert not [action for action in actions(unasked) if isinstance(action, LookAtPartitions)]
 

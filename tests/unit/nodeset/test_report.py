@@ -58,6 +58,22 @@ def test_a_new_process_repeats_what_the_last_one_said_until_slurm_has_had_time_t
     assert condition(replace(asking, slurm=Unknown(NOW - 11, "not read yet")), "SlurmReachable")["status"] == "False"
 
 
+def test_a_new_process_repeats_what_is_waited_for_until_slurm_has_had_time_to_answer() -> None:
+    busy = known(*records(0, state=("MIXED", "DRAIN"), reason="slurm-operator: scaled in"))
+    wanted = nodeset(0)
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=busy, jobs=job_list(jobs={"gpu-0": (7,)}))
+    (status,) = [a.manifest["status"] for a in planned(of, ApplyStatus)]
+    reported = msgspec.convert(status, NodeSetStatus)
+    told = condition(of, "Progressing")["message"]
+    assert "job 7 on gpu-0" in told
+    restarted = replace(of, nodeset=nodeset(0, status=reported), slurm=Unknown(NOW - 1, "not read yet"), jobs=None)
+    assert not planned(restarted, ApplyStatus)
+    assert (
+        "Slurm to say"
+        in condition(replace(restarted, slurm=Unknown(NOW - 11, "not read yet")), "Progressing")["message"]
+    )
+
+
 @pytest.mark.parametrize(
     ("partition", "ready"), [(None, "True"), ({"enabled": False}, "True"), ({"enabled": True}, "False")]
 )
