@@ -77,5 +77,6 @@ async def test_an_external_slurmctld_does_not_end_with_its_controller(monkeypatc
             return "its slurmctld runs elsewhere" in message
 
         await until(said)
+        await until(lambda: reachable(made) == "False")
         await asyncio.sleep(2.0)  # longer than it would take to be let go
         assert workers(made) == ["small-0", "small-1"]

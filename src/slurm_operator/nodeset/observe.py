@@ -131,14 +131,15 @@ class Observer:
         if not deleting or controller is not None or self._has_slurmctld(namespace, name):
             memory.no_slurmctld_since = None
             return state
-        if any(pod.metadata.annotations.get(names.ANNOTATION_EXTERNAL) == names.TRUE for pod in pods):
-            cure = "create the Controller and a RestApi again, or delete the pods"
-            return Unknown(now, f"Controller {namespace}/{name} is deleted, but its slurmctld runs elsewhere; {cure}")
         if memory.no_slurmctld_since is None:
             memory.no_slurmctld_since = now
+        since = memory.no_slurmctld_since
+        if any(pod.metadata.annotations.get(names.ANNOTATION_EXTERNAL) == names.TRUE for pod in pods):
+            cure = "create the Controller and a RestApi again, or delete the pods"
+            return Unknown(since, f"Controller {namespace}/{name} is deleted, but its slurmctld runs elsewhere; {cure}")
         why = f"Controller {namespace}/{name} and its slurmctld are deleted"
-        if now - memory.no_slurmctld_since < GONE_SECONDS:
-            return Unknown(memory.no_slurmctld_since, f"{why}; waiting {GONE_SECONDS:g} s for them to be created again")
+        if now - since < GONE_SECONDS:
+            return Unknown(since, f"{why}; waiting {GONE_SECONDS:g} s for them to be created again")
         return Gone(why)
 
     def _has_slurmctld(self, namespace: str, name: str) -> bool:
