@@ -42,8 +42,10 @@ def database() -> list[dict[str, Any]]:
 class Small(Slurm):
     """A cluster of one worker in a namespace of its own, without accounting unless a test adds it."""
 
-    def start(self, *extra: dict[str, Any], login: bool = True, workers: int = 1, **controller: Any) -> None:
-        parts = self.manifests(*extra, login=login, workers=workers, **controller)
+    def start(
+        self, *extra: dict[str, Any], login: bool = True, workers: int = 1, cpus: int = 1, **controller: Any
+    ) -> None:
+        parts = self.manifests(*extra, login=login, workers=workers, cpus=cpus, **controller)
         self.apply(key_secret("slurm-keys", self.namespace), *parts)
         for kind in ("controller/slurm", "restapi/slurm", *(["loginset/login"] if login else [])):
             self.wait_ready(kind)
@@ -51,14 +53,16 @@ class Small(Slurm):
             self.wait_ready("nodeset/work")
 
     def manifests(
-        self, *extra: dict[str, Any], login: bool = True, workers: int = 1, **controller: Any
+        self, *extra: dict[str, Any], login: bool = True, workers: int = 1, cpus: int = 1, **controller: Any
     ) -> list[dict[str, Any]]:
         defaults = {"accountingRef": None, "persistence": {"enabled": False}}
         parts = [*volumes_and_users(), *extra, part("Controller", **{**defaults, **controller}), part("RestApi")]
         if login:
             parts.append(part("LoginSet"))
         if workers:
-            parts.append(self.nodeset("work", workers))
+            nodeset = self.nodeset("work", workers)
+            nodeset["spec"]["slurmd"]["resources"]["limits"] = {"cpu": f"{cpus}", "memory": f"{cpus * 256}Mi"}
+            parts.append(nodeset)
         return parts
 
 

@@ -28,9 +28,13 @@ def extra(slurm: Slurm) -> Iterator[Slurm]:
 
 @pytest.fixture
 def restarting(operator: Cluster, namespace: str) -> Small:
-    """A cluster whose slurmctld restarts to take up a configuration."""
+    """A cluster whose slurmctld restarts to take up a configuration.
+
+    Its worker has room for several jobs. slurmctld loses the end of a job that it hears of after it has saved its state
+    and before it ends; that job keeps its processor afterwards.
+    """
     small = Small(operator, namespace)
-    small.start(inplaceReconfigure=False, persistence={"enabled": True})
+    small.start(cpus=4, inplaceReconfigure=False, persistence={"enabled": True})
     return small
 
 
@@ -71,7 +75,7 @@ def greeting(slurm: Slurm, worker: str) -> str:
     """What the prolog of a job leaves behind on its worker; nothing if slurmd was just reading its configuration."""
     on_worker(slurm, worker, "rm", "-f", "/tmp/greeting")
     with suppress(UserError):
-        slurm.login("timeout", "15", "srun", "-J", EXPENDABLE, "-w", worker, "true")
+        slurm.login("timeout", "-k", "1", "6", "srun", "-J", EXPENDABLE, "-w", worker, "true")
     return on_worker(slurm, worker, "sh", "-c", "cat /tmp/greeting || true")
 
 
