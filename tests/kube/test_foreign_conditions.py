@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +10,7 @@ import pytest
 
 from slurm_local.apiserver import ApiServer
 from slurm_operator.kube import NODES, PODS, Client, Node, Partial, Pod, Reflector, Resource, Store, load
+from slurm_operator.kube.errors import AlreadyExists
 from slurm_operator.kube.model import find_condition
 from tests.kube.follower import until
 
@@ -51,7 +52,8 @@ def gate(obj: Pod | Node | None) -> str | None:
 @pytest.mark.parametrize("status", ["true", ""])
 async def test_a_pod_with_any_status_of_a_condition_is_read(client: Client, namespace: str, status: str) -> None:
     spec = {"automountServiceAccountToken": False, "containers": [{"name": "c", "image": "i"}]}
-    await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": namespace}})
+    with suppress(AlreadyExists):  # where the controllers run, they create it
+        await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": namespace}})
     await client.create(PODS, {"metadata": {"name": "p", "namespace": namespace}, "spec": spec})
     async with following(client, PODS, "p", namespace) as store:
         await set_status(client, PODS, "p", status, namespace)

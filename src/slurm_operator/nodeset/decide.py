@@ -254,13 +254,17 @@ def replace_finished(world: World) -> Iterator[NodeSetAction]:
 
 
 def create(world: World, choice: Choice, revision: str) -> Iterator[NodeSetAction]:
-    """New pods, all at once; one that keeps failing waits longer each time."""
+    """New pods, all at once; one that keeps failing waits longer each time.
+
+    Pods that were refused come last: the first of a lane decide whether the others are tried.
+    """
     if world.facts is None or world.unreadable or is_deleted(world):
         return
     if config := ssh_config(world.nodeset):
         yield Apply(CONFIG_MAPS, config)
     waits = awaits_budget(world.nodeset, world.ownership, world.now)
     due = [slot for slot in choice.create if not waits and retry_in(world, slot.name) <= 0]
+    due.sort(key=lambda slot: slot.name in world.refused)
     template = worker_template(world.nodeset, world.facts) if due else {}
     for slot in due:
         claims = [Apply(PERSISTENT_VOLUME_CLAIMS, claim) for claim in worker_claims(world.nodeset, slot)]

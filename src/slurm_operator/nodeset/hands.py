@@ -41,6 +41,8 @@ class Memory:
     """Records that Slurm refused to delete, and until when they are left alone."""
 
     refusals: tuple[str, ...] = ()
+    refused: frozenset[str] = frozenset()
+    """Pods that could not be created when they were last tried."""
     places: dict[str, Place] = field(default_factory=dict)
     """Uid of each pod of the NodeSet: where it was seen last."""
     departed: dict[str, float] = field(default_factory=dict)

@@ -96,6 +96,7 @@ class Observer:
             unreadable=self._unreadable_pods(nodeset),
             unreadable_nodes=frozenset(name for _, name in self._caches.store(NODES).unreadable),
             refusals=memory.refusals,
+            refused=memory.refused,
             propagated_conditions=self._propagated,
             now=now,
         )

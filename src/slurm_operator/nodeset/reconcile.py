@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from slurm_operator.api import names
 from slurm_operator.kube.custom import NODESETS
@@ -20,7 +20,7 @@ from slurm_operator.runtime.actions import Create, Kube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.execute import execute
-from slurm_operator.runtime.plan import Result
+from slurm_operator.runtime.plan import InOrder, Result
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.states import is_busy, is_drained
@@ -85,7 +85,16 @@ class NodeSetReconciler:
         if not crowd or not outcome.left or outcome.failures:
             self._growing.discard(key)
         memory.refusals = tuple(str(failure) for failure in outcome.failures)
+        failed = _pods(failure.action for failure in outcome.failures)
+        memory.refused = failed | (memory.refused & _pods(plan.actions)) - _pods(outcome.wrote)
         return outcome.result(plan.after)
+
+
+def _pods(actions: Iterable[object]) -> frozenset[str]:
+    """Return the names of the pods that actions create, alone or after their claims."""
+    last = (action.actions[-1] if isinstance(action, InOrder) else action for action in actions)
+    made = (action for action in last if isinstance(action, Create) and action.resource is PODS)
+    return frozenset(action.manifest["metadata"]["name"] for action in made)
 
 
 async def _with_jobs(world: World, view: SlurmView) -> World:

@@ -9,7 +9,7 @@ from slurm_operator.nodeset.evidence import belongs
 from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import Done, Urgency
-from slurm_operator.slurm.errors import DeadlineExceeded, SlurmError
+from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.hostlist import compress
 from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner, is_busy, is_down, is_drained
@@ -17,8 +17,8 @@ from slurm_operator.slurm.view import SlurmView
 
 JOBS_MAX_AGE_SECONDS = 1.0
 """Age that the list of jobs may have in the last look before a record is deleted, if a new one is affordable."""
-JOBS_OLDEST_SECONDS = 60.0
-"""Age beyond which no record is deleted by a list of jobs, however costly a new one is."""
+JOBS_OLDEST_SECONDS = 10.0
+"""Seconds after the end of a read of all jobs for which records are deleted by it, however costly a new one is."""
 
 
 class SlurmHands(Protocol):
@@ -126,8 +126,8 @@ class Forget(SlurmAction):
 
     async def run(self, hands: SlurmHands) -> Done:
         jobs = await hands.slurm.read_jobs(JOBS_MAX_AGE_SECONDS)
-        if hands.monotonic() - jobs.began_at > JOBS_OLDEST_SECONDS:
-            raise DeadlineExceeded("GET jobs/", "the list of jobs is too old to delete node records by it")
+        if hands.monotonic() - jobs.ended_at > JOBS_OLDEST_SECONDS:
+            return Done(wrote=False)  # a later pass finds a newer list
         free = tuple(name for name in self.nodes if not jobs.users_of(name))
         nodes = await _still(hands.slurm, free, _may_be_forgotten)
         hands.note_kept(set(self.nodes) - set(nodes))

@@ -153,6 +153,8 @@ class World:
     """Slurm nodes whose record Slurm refused to delete a moment ago."""
     refusals: tuple[str, ...] = ()
     """What could not be done in the last pass, and why."""
+    refused: frozenset[str] = frozenset()
+    """Pods that could not be created when they were last tried."""
     propagated_conditions: tuple[str, ...] = ()
     now: float = 0.0
 

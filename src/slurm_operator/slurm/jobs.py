@@ -46,6 +46,8 @@ class JobList:
 
     began_at: float
     """Monotonic second at which the read began."""
+    read_seconds: float = 0.0
+    """How long the read took."""
     latest: Mapping[str, float] = field(default_factory=dict)
     """Per node with running jobs: the second since 1970 by which the last of them must have ended."""
     untold: frozenset[str] = frozenset()
@@ -64,6 +66,11 @@ class JobList:
     """Per node: reservations that name it."""
     odd_reservations: tuple[str, ...] = ()
     """Reservations with a node list that cannot be read."""
+
+    @property
+    def ended_at(self) -> float:
+        """Monotonic second at which the read had ended."""
+        return self.began_at + self.read_seconds
 
     def users_of(self, node: str) -> tuple[str, ...]:
         """Return what keeps the record of a node from being deleted, in words."""
@@ -250,8 +257,8 @@ class JobListReader:
             found = builder.build(reservations)
             self._last_update = 0 if isinstance(listing, NotChanged) else listing.last_update
             self._budget.spend(self._pace.price(listing.cost))
-        self._last, self._epoch = found, epoch
-        return found
+        self._last, self._epoch = replace(found, read_seconds=self._clock.monotonic() - now), epoch
+        return self._last
 
     async def close(self) -> None:
         if self._reading is not None:

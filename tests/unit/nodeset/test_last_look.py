@@ -1,36 +1,35 @@
 """Each write to Slurm looks once more at its nodes: an administrator may have acted since the last read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import pytest
 
-from slurm_operator.nodeset.slurm_actions import Drain, Forget, Resume, Undrain
+from slurm_operator.nodeset.slurm_actions import Drain, Forget, RemoveUnregistered, Resume, Undrain
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.pace import Pace
+from slurm_operator.slurm.rest import Cost
 from slurm_operator.slurm.view import SlurmView
 from tests.fakes import slurmrestd as fake
-from tests.fakes.clock import FakeClock, VirtualLoop
+from tests.fakes.clock import FakeClock, run_virtual
 from tests.fakes.slurmrestd import KEY, FakeNode, FakeSlurm, FakeTransport
+from tests.unit.nodeset.make import pod
 
 OURS = "slurm-operator: NodeSet slurm/gpu is scaled in"
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    return {"virtual": VirtualLoop}
 
 
 class Shell:
     """A cluster of 20 nodes that we drained, seen by a view that reads every 14 seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace | None = None) -> None:
         self.clock = FakeClock()
         self.server = FakeSlurm(self.clock.now)
         self.server.add_nodes("gpu-[0-19]", flags=["DYNAMIC_NORM", "DRAIN"], reason=OURS)
         client = SlurmClient("http://slurm", KEY, self.clock, transport=FakeTransport(self.server))
-        self.slurm = SlurmView(client, self.clock, Pace(quiet=14.0))
+        self.slurm = SlurmView(client, self.clock, pace or Pace(quiet=14.0))
         self.kept: set[str] = set()
 
     def monotonic(self) -> float:
@@ -46,16 +45,29 @@ class Shell:
         return self.server.nodes[name]
 
 
-@pytest.fixture
-async def shell() -> AsyncIterator[Shell]:
-    made = Shell()
-    task = asyncio.create_task(made.slurm.run())
+@asynccontextmanager
+async def running(shell: Shell) -> AsyncIterator[Shell]:
+    """Run the view until it knows the cluster, and on."""
+    task = asyncio.create_task(shell.slurm.run())
     known = asyncio.Event()
-    made.slurm.subscribe(lambda change: known.set() if isinstance(change.new, Known) else None)
+    shell.slurm.subscribe(lambda change: known.set() if isinstance(change.new, Known) else None)
     await known.wait()
-    yield made
+    yield shell
     task.cancel()
     await asyncio.wait([task])
+
+
+@pytest.fixture
+async def shell() -> AsyncIterator[Shell]:
+    async with running(Shell()) as made:
+        yield made
+
+
+class Dear(Pace, frozen=True, kw_only=True):
+    """A list of jobs costs slurmrestd eight seconds, as on a cluster with thousands of jobs."""
+
+    def price(self, cost: Cost) -> float:
+        return 8.0 if cost.size > 100_000 else 0.0
 
 
 async def test_a_drain_that_an_administrator_took_over_is_not_lifted(shell: Shell) -> None:
@@ -117,6 +129,40 @@ async def test_a_record_that_became_named_or_claimed_is_kept(shell: Shell) -> No
     await Forget(nodes).run(shell)
     assert sorted(set(nodes) - shell.server.nodes.keys()) == ["gpu-15"]
     assert shell.kept == set(nodes) - {"gpu-15"}
+
+
+def test_no_record_is_deleted_by_a_list_of_jobs_that_is_old() -> None:
+    """A list that is too costly to be read again says nothing about a job that was submitted since."""
+
+    async def history() -> None:
+        crowded = Shell(Dear())
+        for number in range(10, 410):
+            crowded.server.start_job(number, "", state="PENDING")
+        async with running(crowded):
+            await crowded.slurm.read_jobs(30.0)
+            await asyncio.sleep(5)
+            crowded.server.start_job(1, "", state="PENDING", required="gpu-1")
+            await asyncio.sleep(6)
+            assert not (await Forget(("gpu-1",)).run(crowded)).wrote
+            assert ("gpu-1" in crowded.server.nodes, crowded.kept) == (True, set())
+            await asyncio.sleep(60)
+            assert not (await Forget(("gpu-1",)).run(crowded)).wrote
+            assert ("gpu-1" in crowded.server.nodes, crowded.kept) == (True, {"gpu-1"})
+            crowded.server.end_job(1)
+            await asyncio.sleep(60)
+            assert (await Forget(("gpu-1",)).run(crowded)).wrote
+
+    run_virtual(history())
+
+
+@pytest.mark.parametrize("registered", [False, True])
+async def test_a_pod_that_registered_since_the_last_read_is_not_deleted(shell: Shell, registered: bool) -> None:
+    name = "gpu-1" if registered else "gpu-99"
+    worker = pod(name, ip="10.0.0.9")
+    if registered:
+        shell.node(name, address=worker.status.pod_ip)
+    seen = (await shell.slurm.look((name,))).get(name)
+    assert RemoveUnregistered(worker, name).allows(seen) is not registered
 
 
 async def test_no_record_is_deleted_while_the_jobs_cannot_be_listed(shell: Shell) -> None:
