@@ -103,7 +103,8 @@ def _number(value: int | None, *, infinite: bool = False) -> dict[str, object]:
 
 class FakeSlurm:
     def __init__(self, now: Callable[[], float], *, key: bytes = KEY, versions: Iterable[str] = VERSIONS) -> None:
-        self._now = now
+        self.now = now
+        """slurmctld's own clock, which a test may set."""
         self.key = key
         self.versions = tuple(versions)
         self.nodes: dict[str, FakeNode] = {}
@@ -130,11 +131,11 @@ class FakeSlurm:
 
     def touch(self) -> None:
         """Something changed in the node table, as every job start and ping round does."""
-        self._changed = int(self._now())
+        self._changed = int(self.now())
 
     def start_job(self, job_id: int, hostlist: str, *, minutes: int | None = 60, cpus: int = 4, **more: Any) -> FakeJob:
         """A job on these nodes; with state="PENDING" and an empty hostlist, one that waits."""
-        job = FakeJob(job_id, expand(hostlist), int(self._now()), minutes, cpus, **more)
+        job = FakeJob(job_id, expand(hostlist), int(self.now()), minutes, cpus, **more)
         self.jobs[job_id] = job
         self._job_changed()
         return job
@@ -160,13 +161,13 @@ class FakeSlurm:
 
     def restart(self, *, empty: bool = False) -> None:
         """slurmctld starts anew; `empty`: its state directory was lost."""
-        self.boot = int(self._now())
+        self.boot = int(self.now())
         if empty:
             self.nodes, self.jobs, self.reservations = {}, {}, {}
         self._job_changed()
 
     def _job_changed(self) -> None:
-        self._jobs_changed = int(self._now())
+        self._jobs_changed = int(self.now())
         self.touch()
 
     @contextmanager
@@ -211,7 +212,7 @@ class FakeSlurm:
         if words[2] == "ping":
             return _json({"pings": [{"hostname": "ctl", "responding": self.controller_up, "primary": True}]})
         try:
-            verify(token, self.key, self._now())
+            verify(token, self.key, self.now())
         except InvalidTokenError:
             return _refusal(511, 1007, "Protocol authentication error")
         if not self.controller_up:
@@ -228,12 +229,12 @@ class FakeSlurm:
         if int(query.get("update_time", 0)) - 1 >= self._changed:
             return FakeAnswer(304)
         nodes = [self._node(node) for node in self.nodes.values()]
-        return _json({"nodes": nodes, "last_update": _number(int(self._now()))})
+        return _json({"nodes": nodes, "last_update": _number(int(self.now()))})
 
     def _get_node(self, name: str, query: dict[str, str], body: Any) -> FakeAnswer:
         if name not in self.nodes:
             return _refusal(200, 0, f"Failure to query node {name}", "No error")
-        return _json({"nodes": [self._node(self.nodes[name])], "last_update": _number(int(self._now()))})
+        return _json({"nodes": [self._node(self.nodes[name])], "last_update": _number(int(self.now()))})
 
     def _post_node(self, name: str, query: dict[str, str], body: Any) -> FakeAnswer:
         return self._update(expand(name), body)
@@ -258,10 +259,10 @@ class FakeSlurm:
             return _json({"jobs": [{"job_id": str(job.job_id), "state": [job.state]} for job in self.jobs.values()]})
         if int(query.get("update_time", 0)) - 1 >= self._jobs_changed:
             return _json({"jobs": [], "last_update": _number(0)})
-        return _json({"jobs": [_job(job) for job in self.jobs.values()], "last_update": _number(int(self._now()))})
+        return _json({"jobs": [_job(job) for job in self.jobs.values()], "last_update": _number(int(self.now()))})
 
     def _get_diag(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
-        times = {"req_time": _number(int(self._now())), "req_time_start": _number(self.boot)}
+        times = {"req_time": _number(int(self.now())), "req_time_start": _number(self.boot)}
         return _json({"statistics": {**times, "jobs_running": len(self.jobs)}})
 
     def _get_reservations(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
@@ -276,7 +277,7 @@ class FakeSlurm:
 
     def _post_reservation(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
         start = body["start_time"]["number"]
-        if start < self._now():
+        if start < self.now():
             return _refusal(422, 2054, "Invalid time specified")
         shown = {
             "name": body["name"],

@@ -34,6 +34,11 @@ async def waiting_for_a_job() -> AsyncIterator[tuple[World, FakeSlurm]]:
             yield made, slurm
 
 
+def is_external(of: World, pod: str) -> bool:
+    notes = of.get("Pod", pod, NAMESPACE)["metadata"].get("annotations", {})
+    return bool(notes.get("nodeset.slinky.slurm.net/external-slurmctld") == "true")
+
+
 def reachable(of: World) -> str:
     return str(of.condition("NodeSet", "small", NAMESPACE, "SlurmReachable").get("status"))
 
@@ -66,9 +71,9 @@ async def test_a_nodeset_goes_once_slurmctld_itself_is_gone(monkeypatch: pytest.
 async def test_an_external_slurmctld_does_not_end_with_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observe, "GONE_SECONDS", 0.5)
     async with waiting_for_a_job() as (made, _):
-        for name in workers(made):
-            note = {"metadata": {"annotations": {"nodeset.slinky.slurm.net/external-slurmctld": "true"}}}
-            made.change("Pod", name, NAMESPACE, note)
+        elsewhere = {"external": True, "externalConfig": {"host": "ctl.example.com", "port": 7817}}
+        made.change("Controller", "slurm", NAMESPACE, {"spec": elsewhere})
+        await until(lambda: all(is_external(made, name) for name in workers(made)))
         made.delete("RestApi", "slurm", NAMESPACE)
         made.delete("Controller", "slurm", NAMESPACE)
 

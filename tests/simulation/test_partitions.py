@@ -1,10 +1,12 @@
 """The whole operator in memory: a partition never leaves slurm.conf while a job names it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from slurm_operator.controller import decide
+from slurm_operator.controller import decide, observe
+from slurm_operator.controller import partitions as partitions_module
 from slurm_operator.slurm import view
 from slurm_operator.slurm.conf.parser import parse
 from tests.fakes.slurmrestd import FakeSlurm
@@ -153,6 +155,29 @@ async def test_the_partition_of_a_deleted_node_set_waits_for_pending_jobs(here: 
         await until(lambda: "job 1 names it" in progress(here))
         slurm.end_job(1)
         await until(lambda: "big" not in partitions(here))
+
+
+async def test_old_evidence_does_not_take_a_partition_away(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was proven free while the configuration could not be written, then opened by hand and used again."""
+    monkeypatch.setattr(partitions_module, "FRESH_SECONDS", 2.0)
+    monkeypatch.setattr(observe, "FRESH_SECONDS", 2.0)
+    slurm = here.slurms[CLUSTER]
+    async with here.operator():
+        await until(lambda: here.all_ready(HERE))
+        slurm.start_job(2, "big-0", partition="big")
+        here.change("NodeSet", "big", HERE, DISABLED)
+        await until(lambda: "job 2" in progress(here))
+        extra = here.get("Controller", "slurm", HERE)["spec"]["extraConf"]
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": f"{extra}NoSuchKey=1\n"}})
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "ConfigurationRejected")
+        slurm.end_job(2)
+        await asyncio.sleep(2.0)  # the list without job 2 is read
+        slurm.partitions["big"] = "UP"
+        slurm.start_job(5, "big-0", partition="big")
+        await asyncio.sleep(2.5)  # and becomes old
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": extra}})
+        await until(lambda: "job 5" in progress(here))
+        assert state(slurm, 5) == ["RUNNING"]
 
 
 async def test_no_partition_leaves_while_slurm_is_unknown(here: World) -> None:

@@ -8,9 +8,9 @@ import yaml
 
 from slurm_operator.api import names
 from slurm_operator.api.crd import render_crds
-from slurm_operator.cli.leftovers import delete_shared, delete_workers
+from slurm_operator.cli.leftovers import delete_shared, delete_workers, free_workers
 from slurm_operator.cli.manifests import IMAGE, NAME, operator_manifests
-from slurm_operator.cli.release import HeldNodeSet, all_nodesets, refuse_busy, release
+from slurm_operator.cli.release import HeldNodeSet, all_nodesets, leaves_workers, refuse_busy, release
 from slurm_operator.cli.types import Subparsers
 from slurm_operator.cli.webhook_manifests import NAME as WEBHOOK
 from slurm_operator.cli.webhook_manifests import WebhookOptions, webhook_manifests
@@ -117,7 +117,9 @@ async def uninstall(
     # A second look: until now jobs could start, NodeSets could be deleted, and the operator could add finalizers.
     for nodeset in await _to_release(client, namespace, crds=crds, force=force):
         if nodeset.held:
-            if nodeset.takes_workers:
+            if await leaves_workers(client, nodeset):
+                await free_workers(client, nodeset.metadata)
+            elif nodeset.metadata.terminating:
                 await delete_workers(client, nodeset.metadata)
             await release(client, nodeset)
     if crds:
@@ -142,7 +144,7 @@ async def _to_release(client: Client, namespace: str, *, crds: bool, force: bool
         for nodeset in found
         if crds or nodeset.metadata.namespace == namespace or (nodeset.held and nodeset.metadata.terminating)
     ]
-    await refuse_busy(client, going, BUSY_HINT)
+    await refuse_busy(client, [one for one in going if crds or not await leaves_workers(client, one)], BUSY_HINT)
     return going
 
 

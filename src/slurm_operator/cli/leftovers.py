@@ -1,10 +1,13 @@
 """What garbage collection does not take with a NodeSet, for an uninstallation after which no operator deletes it."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from slurm_operator.api import names
 from slurm_operator.cli.wiring import MANAGER
+from slurm_operator.desired.workers import BUDGET_KIND
 from slurm_operator.kube.apply import ours
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.errors import Conflict, NotFound
@@ -18,12 +21,29 @@ _AT_ONCE = 16
 
 async def delete_workers(client: Client, nodeset: ObjectMeta) -> None:
     """Delete the workers of a NodeSet that goes: their second owner, which the cluster shares, may stay."""
+    await _for_each_worker(client, nodeset, lambda pod: _delete(client, PODS, pod))
+
+
+async def free_workers(client: Client, nodeset: ObjectMeta) -> None:
+    """Take the second owner off the workers of a NodeSet that leaves them: they must not go with it."""
+
+    async def free(pod: Pod) -> None:
+        owners = pod.metadata.owner_references
+        if budgets := [{"$patch": "delete", "uid": ref.uid} for ref in owners if ref.kind == BUDGET_KIND]:
+            change = {"metadata": {"uid": pod.metadata.uid, "ownerReferences": budgets}}
+            with suppress(NotFound, Conflict):  # it is gone, or another one has its name
+                await client.patch(PODS, pod.metadata.name, change, pod.metadata.namespace, kind="strategic")
+
+    await _for_each_worker(client, nodeset, free)
+
+
+async def _for_each_worker(client: Client, nodeset: ObjectMeta, act: Callable[[Pod], Awaitable[None]]) -> None:
     found = await client.list(PODS, nodeset.namespace, labels=names.selector_text(names.APP_SLURMD, nodeset.name))
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def work(pod: Pod) -> None:
         async with slots:
-            await _delete(client, PODS, pod)
+            await act(pod)
 
     async with asyncio.TaskGroup() as group:
         for pod in found.items:
@@ -48,7 +68,5 @@ async def delete_shared(client: Client) -> None:
 
 
 async def _delete(client: Client, kind: Resource[Any], obj: Pod | Service | PodDisruptionBudget) -> None:
-    try:
+    with suppress(NotFound, Conflict):  # it is gone, or another one has its name
         await client.delete(kind, obj.metadata.name, obj.metadata.namespace, uid=obj.metadata.uid)
-    except (NotFound, Conflict):
-        return  # it is gone, or another one has its name

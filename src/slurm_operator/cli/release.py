@@ -9,7 +9,7 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube import ApiError, Client
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.errors import NotFound
-from slurm_operator.kube.kinds import PODS, Pod
+from slurm_operator.kube.kinds import CONTROLLER_REVISIONS, PODS, Pod
 from slurm_operator.kube.model import Model, ObjectMeta
 from slurm_operator.kube.resource import Resource
 from slurm_operator.nodeset.evidence import says_busy
@@ -41,11 +41,6 @@ class HeldNodeSet(Model):
     def held(self) -> bool:
         return names.FINALIZER_WORKERS in self.metadata.finalizers
 
-    @property
-    def takes_workers(self) -> bool:
-        """Whether it is being deleted, and its workers are to go with it."""
-        return self.metadata.terminating and names.FINALIZER_ORPHAN not in self.metadata.finalizers
-
     def __str__(self) -> str:
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
@@ -62,6 +57,21 @@ async def all_nodesets(client: Client, namespace: str | None = None) -> list[Hel
     if found.unreadable:
         raise UserError(f"a NodeSet cannot be read: {found.unreadable[0].error}")
     return found.items
+
+
+async def leaves_workers(client: Client, nodeset: HeldNodeSet) -> bool:
+    """Return whether it is deleted with `--cascade=orphan`, so that its workers are to run on without it.
+
+    Once the garbage collector is done, only revisions without a controller tell.
+    """
+    meta = nodeset.metadata
+    if not meta.terminating or names.FINALIZER_FOREGROUND in meta.finalizers:
+        return False
+    if names.FINALIZER_ORPHAN in meta.finalizers:
+        return True
+    labels = names.selector_text(names.APP_SLURMD, meta.name)
+    found = await client.list(CONTROLLER_REVISIONS, meta.namespace, labels=labels)
+    return any(revision.metadata.controller is None for revision in found.items)
 
 
 async def release(client: Client, nodeset: HeldNodeSet) -> None:

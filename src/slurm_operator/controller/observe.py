@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 
 from slurm_operator.api import Controller, NodeSet, names
 from slurm_operator.controller.claims import templates_in_force
-from slurm_operator.controller.partitions import ClosedPartitions, Evidence, Retired, leaving, retired
+from slurm_operator.controller.partitions import (
+    FRESH_SECONDS,
+    ClosedPartitions,
+    Evidence,
+    Retired,
+    leaving,
+    retired,
+)
 from slurm_operator.desired.config import ControllerFacts, defined_partitions, wanted_groups
 from slurm_operator.desired.keyring import progress_of
 from slurm_operator.desired.metadata import content_hash
@@ -21,6 +28,7 @@ from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import References, Refs
 from slurm_operator.slurm.conf.groups import read_groups
 from slurm_operator.slurm.conf.writer import NodeGroup
+from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known, still_asking
 from slurm_operator.slurm.views import SlurmViews
 
@@ -120,7 +128,7 @@ class Observer:
         view, state = self._views.get(key), self._views.state(key)
         evidence = Evidence(
             known=isinstance(state, Known),
-            jobs=view.jobs if view is not None else None,
+            jobs=self._recent(view.jobs) if view is not None else None,
             closed_at=self._closed.closed_at(key, {group.name for group in going}),
             unreadable=unreadable,
             asking=still_asking(state, self._clock.now()) > 0,
@@ -128,6 +136,10 @@ class Observer:
         kept = retired(going, evidence)
         self._watch_jobs(key, any(one.ask for one in kept))
         return kept
+
+    def _recent(self, jobs: JobList | None) -> JobList | None:
+        """Return the list of jobs unless it was read too long ago."""
+        return jobs if jobs is not None and self._clock.monotonic() - jobs.ended_at <= FRESH_SECONDS else None
 
     def _watch_jobs(self, key: Key, wanted: bool) -> None:
         if (view := self._views.get(key)) is not None:

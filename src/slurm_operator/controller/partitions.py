@@ -9,7 +9,7 @@ closed, and slurmctld says the rest again after a restart of the operator.
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,7 +26,10 @@ from slurm_operator.slurm.views import SlurmViews
 CLOSED = "DRAIN"
 ANSWER_SECONDS = 5.0
 """How long slurmctld may take to answer: other Controllers wait for the same workers of the queue."""
-SHOWN_JOBS = 3
+SHOWN = 3
+"""Jobs, and reservations, that a message names."""
+FRESH_SECONDS = 60.0
+"""Age of an answer of slurmctld, and of a list of jobs, beyond which no partition leaves by it."""
 UNPROVEN = "until slurmctld refuses new jobs for it and lists no job that names it"
 
 
@@ -41,6 +44,8 @@ class Retired:
     """The configuration in force closes it and Slurm answers: slurmctld says whether it is closed."""
     confirmed: bool = False
     """slurmctld has said that it is closed."""
+    unread: bool = False
+    """The jobs have not been read yet, or too long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Evidence:
     known: bool
     """Slurm answers."""
     jobs: JobList | None
-    """None before its jobs have been read."""
+    """None before the jobs have been read, and if that was too long ago."""
     closed_at: Mapping[str, float]
     """Monotonic second at which slurmctld had said that a partition is closed."""
     unreadable: tuple[str, ...] = ()
@@ -77,41 +82,60 @@ def _retired(group: NodeGroup, evidence: Evidence) -> Retired | None:
         return Retired(group, f"until NodeSet {evidence.unreadable[0]} can be read")
     shut = closed(group)
     if not evidence.known:
-        return Retired(shut, UNPROVEN if evidence.asking else "until Slurm can be asked whether a job names it")
+        why = UNPROVEN if evidence.asking else "until Slurm can be asked whether a job names it"
+        return Retired(shut, why, unread=evidence.asking)
     ask = shut == group
     confirmed_at = evidence.closed_at.get(group.name) if ask else None
-    if confirmed_at is None:
-        return Retired(shut, UNPROVEN, ask)
-    if evidence.jobs is None or evidence.jobs.began_at < confirmed_at:
-        return Retired(shut, UNPROVEN, ask, confirmed=True)
-    if ids := evidence.jobs.partitions.get(group.name):
+    if evidence.jobs is None:
+        return Retired(shut, UNPROVEN, ask, confirmed_at is not None, unread=True)
+    if users := _users(evidence.jobs, group.name):
         ended = "it leaves slurm.conf when they have ended or named another partition"
-        return Retired(shut, f"because {_named(ids)}; {ended}", ask, confirmed=True)
+        return Retired(shut, f"because {users}; {ended}", ask, confirmed_at is not None)
+    if confirmed_at is None or evidence.jobs.began_at < confirmed_at:
+        return Retired(shut, UNPROVEN, ask, confirmed_at is not None)
     return None
 
 
-def _named(ids: Collection[int]) -> str:
-    """Name the first jobs, so that the text changes little while many of them end."""
-    shown = [str(job) for job in sorted(ids)[:SHOWN_JOBS]]
-    if rest := len(ids) - len(shown):
-        return f"jobs {', '.join(shown)} and {rest} more name it"
-    if len(shown) == 1:
-        return f"job {shown[0]} names it"
-    return f"jobs {', '.join(shown[:-1])} and {shown[-1]} name it"
+def _users(jobs: JobList, partition: str) -> str:
+    """Say which jobs and reservations name a partition; nothing if none does."""
+    named = [
+        *_named("job", [str(job) for job in sorted(jobs.partitions.get(partition, ()))]),
+        *_named("reservation", sorted(jobs.reserved_partitions.get(partition, ()))),
+    ]
+    return " and ".join(named)
+
+
+def _named(kind: str, users: Sequence[str]) -> Iterator[str]:
+    """Name the first ones, so that the text changes little while many of them end."""
+    shown = [*users[:SHOWN]]
+    if rest := len(users) - len(shown):
+        yield f"{kind}s {', '.join(shown)} and {rest} more name it"
+    elif len(shown) > 1:
+        yield f"{kind}s {', '.join(shown[:-1])} and {shown[-1]} name it"
+    elif shown:
+        yield f"{kind} {shown[0]} names it"
 
 
 def told(kept: Iterable[Retired], before: str) -> str:
     """Say why each partition stays. `before` is what was said last.
 
-    The jobs that were named last stand until slurmctld has been asked anew: a restart of the operator is no news.
+    What was named last stands until the jobs have been read anew: a restart of the operator is no news.
     """
     return "; ".join(_told(one, before) for one in kept)
 
 
 def _told(one: Retired, before: str) -> str:
     begin = f"partition {one.group.name} is kept "
-    jobs = re.search(f"(?:^|; )({begin}because .*?)(?=; partition |$)", before)
-    return jobs[1] if jobs is not None and one.why == UNPROVEN else begin + one.why
+    users = re.search(f"(?:^|; )({re.escape(begin)}because .*?)(?=; partition |$)", before)
+    return users[1] if users is not None and one.unread else begin + one.why
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Monotonic seconds at which slurmctld first and last said that a partition is closed."""
+
+    first: float
+    last: float
 
 
 class ClosedPartitions:
@@ -120,17 +144,22 @@ class ClosedPartitions:
     def __init__(self, views: SlurmViews, clock: Clock) -> None:
         self._views = views
         self._clock = clock
-        self._closed_at: dict[Key, dict[str, float]] = {}
+        self._closed: dict[Key, dict[str, Closed]] = {}
 
     def closed_at(self, cluster: Key, partitions: Collection[str]) -> Mapping[str, float]:
         """Return the seconds at which these were known to be closed, and forget all others of the cluster.
 
-        A partition that was open in between is asked for anew.
+        A partition that was open in between, or was not asked for some time, is asked for anew.
         """
-        known = {name: at for name, at in self._closed_at.pop(cluster, {}).items() if name in partitions}
+        now = self._clock.monotonic()
+        known = {
+            name: closed
+            for name, closed in self._closed.pop(cluster, {}).items()
+            if name in partitions and now - closed.last <= FRESH_SECONDS
+        }
         if known:
-            self._closed_at[cluster] = known
-        return dict(known)
+            self._closed[cluster] = known
+        return {name: closed.first for name, closed in known.items()}
 
     async def look(self, cluster: Key, partitions: Collection[str]) -> None:
         """Ask slurmctld; without an answer nothing changes."""
@@ -143,9 +172,11 @@ class ClosedPartitions:
         except (SlurmError, TimeoutError):
             return
         now = self._clock.monotonic()
-        before = self._closed_at.get(cluster, {})
+        before = self._closed.get(cluster, {})
         shut = {one.name for one in found if CLOSED in one.partition.state}
-        self._closed_at[cluster] = {name: before.get(name, now) for name in partitions if name in shut}
+        self._closed[cluster] = {
+            name: Closed(before[name].first if name in before else now, now) for name in partitions if name in shut
+        }
 
 
 class ControllerHands(HasKube, Protocol):

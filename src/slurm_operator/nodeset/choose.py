@@ -12,9 +12,9 @@ from slurm_operator.nodeset.identity import daemon_slot, free_ordinals, ordinal_
 from slurm_operator.nodeset.order import VictimKey, is_available, is_healthy, pod_deadline, victim_key
 from slurm_operator.nodeset.world import Standing, Worker, World
 from slurm_operator.slurm.hostlist import HostlistError, expand
-from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
-from slurm_operator.slurm.states import is_down, is_drain
+from slurm_operator.slurm.states import is_busy, is_down, is_drain
 
 YES = ("true", "True", "TRUE", "1", "t", "T")
 """Spellings of yes in the annotation that users write; all of them count, everywhere."""
@@ -111,13 +111,13 @@ def names_in_use(world: World, slots: Iterable[Slot]) -> dict[str, Holder]:
     """Return the slots whose Slurm name lives elsewhere: a twin would end the jobs of the first."""
     found: dict[str, Holder] = {}
     workers = {worker.name: f"Pod {worker.pod_name}" for worker in world.workers if worker.live}
-    ours = recorded(world, *Cause)
+    ours, records = recorded(world, *Cause), last_records(world)
     for slot in slots:
         name = slot.hostname
-        record = world.slurm.nodes.get(name) if isinstance(world.slurm, Known) else None
+        record = records.get(name)
         if where := workers.get(name) or world.neighbours.get(name):
             found[slot.name] = Holder(name, where, is_worker=True)
-        elif record is not None and name not in ours and record.address not in world.departed and _is_alive(record):
+        elif record is not None and record.address not in world.departed and _is_taken(record, ours=name in ours):
             where = f"a Slurm node at {record.address or 'an unknown address'} ({'+'.join(record.state)})"
             found[slot.name] = Holder(name, where, is_worker=False)
         else:
@@ -125,9 +125,24 @@ def names_in_use(world: World, slots: Iterable[Slot]) -> dict[str, Holder]:
     return found
 
 
-def _is_alive(record: SlurmNode) -> bool:
-    """Return whether Slurm has not given a node up; one that was just resumed does not answer for a second either."""
-    return not is_down(record.state)
+def awaits_records(world: World) -> bool:
+    """Return whether the names that an external Slurm has in use have not been read yet."""
+    external = world.controller is not None and world.controller.spec.external
+    return external and world.has_restapi and isinstance(world.slurm, Unknown) and world.slurm.last is None
+
+
+def last_records(world: World) -> Mapping[str, SlurmNode]:
+    """Return the records as they were last seen: while Slurm does not answer, names are not free either."""
+    last = world.slurm.last if isinstance(world.slurm, Unknown) else world.slurm
+    return last.nodes if isinstance(last, Known) else {}
+
+
+def _is_taken(record: SlurmNode, *, ours: bool) -> bool:
+    """Return whether a second worker of the name would do harm; one that was just resumed does not answer at first.
+
+    A worker of ours that is written down as going has made its name free unless jobs are on it.
+    """
+    return not is_down(record.state) and (not ours or is_busy(record.state))
 
 
 def _by_ordinal(world: World, workers: Sequence[Worker]) -> tuple[int, list[Slot], list[Worker]]:

@@ -14,7 +14,7 @@ from slurm_operator.desired.worker import ssh_config, worker_claims, worker_pod,
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import CONFIG_MAPS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS
 from slurm_operator.kube.resource import Manifest
-from slurm_operator.nodeset.choose import Cause, Choice, choose, recorded
+from slurm_operator.nodeset.choose import Cause, Choice, awaits_records, choose, recorded
 from slurm_operator.nodeset.drains import (
     REMOVAL,
     Wish,
@@ -37,8 +37,8 @@ from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEve
 from slurm_operator.runtime.children import delete, patch
 from slurm_operator.runtime.conditions import flipped
 from slurm_operator.runtime.plan import InOrder, Plan, Urgency, soonest
-from slurm_operator.runtime.times import rfc3339
-from slurm_operator.slurm.known import Known
+from slurm_operator.runtime.times import rfc3339, seconds_of
+from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import DrainOwner, claim_owner, is_busy, is_down, is_responding
 
@@ -50,12 +50,15 @@ NAMED_SECONDS = 30.0
 """Polling interval while a job or a reservation names what is to go, and while a worker is not registered."""
 UNCLEAR_RETRY_SECONDS = 1.0
 """Polling interval while the watches do not agree on how the NodeSet is deleted."""
+ORPHAN_SECONDS = 300.0
+"""How long a NodeSet that is deleted with `--cascade=orphan` waits for Slurm, to lift its drains."""
 
 
 def decide(world: World) -> Plan[Any]:
     """The whole plan for one NodeSet."""
     if world.ownership.fate is Fate.LEFT:
-        return Plan(tuple(leave(world)), after=WAITING_SECONDS if world.unreadable else None)
+        waits = world.unreadable or keeps_drains(world)
+        return Plan(tuple(leave(world)), after=WAITING_SECONDS if waits else None)
     if world.ownership.fate is Fate.UNCLEAR:
         return Plan(after=UNCLEAR_RETRY_SECONDS)
     revision = revision_hash(revision_data(world.nodeset))
@@ -119,8 +122,15 @@ def leave(world: World) -> Iterator[NodeSetAction]:
     wanted = wishes(world, Choice(0, (), (), {}))
     undone = (*undrain_actions(world, wanted), *drop_second_owner(world.nodeset, world.pods))
     yield from undone
-    if not undone and not world.unreadable:
+    if not undone and not world.unreadable and not keeps_drains(world):
         yield from release(world)
+
+
+def keeps_drains(world: World) -> bool:
+    """Return whether Slurm does not answer, so that drains of ours cannot be lifted; it is waited for some minutes."""
+    deleted = seconds_of(world.nodeset.metadata.deletion_timestamp, absent=world.now)
+    recent = world.now - deleted < ORPHAN_SECONDS
+    return recent and isinstance(world.slurm, Unknown) and bool(world.nodeset.status.drains)
 
 
 def release(world: World) -> Iterator[NodeSetAction]:
@@ -161,6 +171,18 @@ def claim(world: World) -> Iterator[NodeSetAction]:
         labels = worker.pod.metadata.labels
         if not worker.terminating and labels.get(names.LABEL_INSTANCE) != nodeset.metadata.name:
             yield patch(PODS, worker.pod, {"metadata": {"ownerReferences": None}})
+    yield from mark_external(world)
+
+
+def mark_external(world: World) -> Iterator[NodeSetAction]:
+    """Note on each worker whether its slurmctld runs elsewhere: once the Controller is deleted only the pod tells."""
+    if world.controller is None:
+        return
+    wanted = names.TRUE if world.controller.spec.external else None
+    for worker in world.workers:
+        noted = worker.pod.metadata.annotations.get(names.ANNOTATION_EXTERNAL)
+        if not worker.terminating and noted != wanted:
+            yield patch(PODS, worker.pod, {"metadata": {"annotations": {names.ANNOTATION_EXTERNAL: wanted}}})
 
 
 def drain(world: World, choice: Choice, wanted: Mapping[str, Wish], status: Manifest) -> Iterator[NodeSetAction]:
@@ -224,7 +246,8 @@ def remove(world: World, choice: Choice) -> Iterator[NodeSetAction]:
         elif worker.standing is Standing.UNREGISTERED:
             yield RemoveUnregistered(worker.pod, worker.name)
         elif worker.standing.may_go:
-            yield delete(PODS, worker.pod)
+            # Its slurmd never ran as far as we know, so it must be the pod as we know it.
+            yield delete(PODS, worker.pod, unchanged=True)
 
 
 def keeps_record(world: World, worker: Worker, choice: Choice) -> bool:
@@ -262,7 +285,7 @@ def create(world: World, choice: Choice, revision: str) -> Iterator[NodeSetActio
         return
     if config := ssh_config(world.nodeset):
         yield Apply(CONFIG_MAPS, config)
-    waits = awaits_budget(world.nodeset, world.ownership, world.now)
+    waits = awaits_budget(world.nodeset, world.ownership, world.now) or awaits_records(world)
     due = [slot for slot in choice.create if not waits and retry_in(world, slot.name) <= 0]
     due.sort(key=lambda slot: slot.name in world.refused)
     template = worker_template(world.nodeset, world.facts) if due else {}

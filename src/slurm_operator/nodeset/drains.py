@@ -104,8 +104,11 @@ def undrain_actions(world: World, wanted: Mapping[str, Wish]) -> list[Undrain | 
 
 
 def left_behind(world: World) -> set[str]:
-    """Return workers that we took away and whose records Slurm still has, or may have."""
-    gone = recorded(world, *REMOVAL) - {worker.name for worker in world.workers if worker.live}
+    """Return workers that we took away and whose records Slurm still has, or may have.
+
+    A name that another NodeSet gave to a worker of its own is no longer ours.
+    """
+    gone = recorded(world, *REMOVAL) - {worker.name for worker in world.workers if worker.live} - {*world.neighbours}
     return gone & world.slurm.nodes.keys() if isinstance(world.slurm, Known) else gone
 
 

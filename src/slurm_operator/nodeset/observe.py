@@ -86,6 +86,7 @@ class Observer:
             nodes={node.metadata.name: node for node in self._caches.store(NODES)},
             revisions=tuple(revisions.by_index(BY_OWNER, nodeset.metadata.uid)),
             slurm=self._slurm(nodeset, controller, mine, memory, now),
+            has_restapi=view is not None,
             jobs=view.jobs if view is not None else None,
             facts=facts,
             lacking=lacking,
@@ -147,7 +148,15 @@ class Observer:
         """Return whether anything says that a slurmctld of this Controller exists, or may exist."""
         if (namespace, name) in self._caches.store(CONTROLLERS).unreadable:
             return True
+        if (namespace, names.controller(name)) in self._caches.store(STATEFUL_SETS).unreadable:
+            return True
         if self._caches.store(STATEFUL_SETS).get(namespace, names.controller(name)) is not None:
+            return True
+        if any(
+            (meta.namespace, meta.labels.get(names.LABEL_APP), meta.labels.get(names.LABEL_INSTANCE))
+            == (namespace, names.APP_SLURMCTLD, name)
+            for meta in self._caches.store(PODS).unreadable.values()
+        ):
             return True
         return bool(self._caches.store(PODS).by_index(BY_INSTANCE, instance_key(namespace, names.APP_SLURMCTLD, name)))
 
@@ -157,13 +166,14 @@ class Observer:
         return found is not None and not is_silent(found)
 
     def _neighbours(self, nodeset: NodeSet, mine: Sequence[Pod]) -> dict[str, str]:
-        """Return the Slurm names that other NodeSets of the cluster have, if this one may need new names.
+        """Return the Slurm names that other NodeSets of the cluster have, if a decision may depend on them.
 
-        A name that an older NodeSet will give to a worker counts too, so that two that begin together do not collide.
+        That is so if new names are needed, or names of workers that are gone are still in the status. A name that an
+        older NodeSet will give to a worker counts too, so that two that begin together do not collide.
         """
         spec = nodeset.spec
         live = sum(not pod.metadata.terminating for pod in mine)
-        if spec.scaling_mode == "StatefulSet" and live >= spec.replicas:
+        if spec.scaling_mode == "StatefulSet" and live >= spec.replicas and not nodeset.status.drains:
             return {}
         cluster = controller_key(nodeset.metadata.namespace, spec.controller_ref.name)
         found = {

@@ -12,7 +12,15 @@ from slurm_operator.runtime.plan import Done, Urgency
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.hostlist import compress
 from slurm_operator.slurm.model import Node, NodeUpdate
-from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner, is_busy, is_down, is_drained
+from slurm_operator.slurm.states import (
+    DrainOwner,
+    claim_owner,
+    drain_owner,
+    is_busy,
+    is_down,
+    is_drained,
+    is_responding,
+)
 from slurm_operator.slurm.view import SlurmView
 
 JOBS_MAX_AGE_SECONDS = 1.0
@@ -140,7 +148,8 @@ class Forget(SlurmAction):
 
 
 def _may_be_forgotten(node: Node) -> bool:
-    return not is_busy(node.state) and _is_unclaimed(node)
+    out_of_service = is_drained(node.state) or is_down(node.state) or not is_responding(node.state)
+    return out_of_service and not is_busy(node.state) and _is_unclaimed(node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,4 +198,4 @@ class RemoveUnregistered(Removal):
     proviso: ClassVar[str] = "is not registered"
 
     def allows(self, node: Node | None) -> bool:
-        return node is None or not belongs(node, self.pod)
+        return node is None or (not belongs(node, self.pod) and not is_busy(node.state))

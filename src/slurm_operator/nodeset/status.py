@@ -8,7 +8,7 @@ import msgspec
 
 from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain, NodeSetStatus
-from slurm_operator.nodeset.choose import Choice
+from slurm_operator.nodeset.choose import Choice, awaits_records
 from slurm_operator.nodeset.drains import Wish, left_behind, unseen_records
 from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.order import is_available, is_ready
@@ -145,6 +145,7 @@ def awaited_by(world: World, choice: Choice) -> list[str]:
     unkept = choice.create and awaits_budget(world.nodeset, world.ownership, world.now)
     return [
         *([f"PodDisruptionBudget {namespace}/{budget} to be created"] if unkept else []),
+        *(["Slurm to say which names are in use"] if choice.create and awaits_records(world) else []),
         *(_wait_for(world, worker) for worker in choice.going(world)),
         *(f"the old pod {name} to end" for name in choice.blocked),
         *(f"the Slurm name {held.name} to be free: {held.where} has it" for held in choice.held.values()),

@@ -138,6 +138,8 @@ class World:
     """What that is."""
     revisions: tuple[ControllerRevision, ...] = ()
     slurm: Slurm = field(default_factory=lambda: Unknown(0.0, "not asked yet"))
+    has_restapi: bool = True
+    """Slurm is asked at all."""
     jobs: JobList | None = None
     """Which jobs and reservations use which nodes, if that was read."""
     departed: frozenset[str] = frozenset()
@@ -180,6 +182,8 @@ class World:
             return None, Standing.NEVER_STARTED if never_started else Standing.UNSURE
         seen = self.slurm.seen(name)
         record = seen.node if seen.node is not None and belongs(seen.node, pod) else None
+        if record is None and self._is_in_use(seen.node, name):
+            return None, Standing.UNSURE
         if record is None and never_started:
             return None, Standing.NEVER_STARTED
         if self.now - self.slurm.wall(seen.began_at) > FRESH_SECONDS:
@@ -194,6 +198,11 @@ class World:
         if not seen.confirmed:
             return record, Standing.UNSURE
         return record, self._judge_drained(name, seen)
+
+    def _is_in_use(self, record: SlurmNode | None, name: str) -> bool:
+        """Return whether jobs are on a node of this name, whosever slurmd that is: our view of the pod may be old."""
+        held = self.fresh_jobs is not None and name in self.fresh_jobs.holding
+        return record is not None and (is_busy(record.state) or held)
 
     def _judge_drained(self, name: str, seen: Seen) -> Standing:
         """No job starts on a drained node, so a list of jobs that began later shows all jobs on it."""

@@ -152,6 +152,8 @@ class Delete:
     namespace: str
     name: str
     uid: str
+    resource_version: str = ""
+    """Empty: in whatever version."""
     grace_seconds: int | None = None
     propagation: Literal["", "Background", "Foreground", "Orphan"] = ""
     urgency: Urgency = Urgency.NORMAL
@@ -170,11 +172,12 @@ class Delete:
                 self.name,
                 self.namespace or None,
                 uid=self.uid,
+                resource_version=self.resource_version,
                 grace_seconds=self.grace_seconds,
                 propagation=self.propagation,
             )
         except (NotFound, Conflict):
-            return Done(wrote=False)  # gone, or replaced by another: either way this one is no more
+            return Done(wrote=False)  # gone, replaced by another, or not as it was seen
         return Done()
 
 

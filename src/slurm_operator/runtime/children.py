@@ -58,9 +58,16 @@ class Reported(Protocol):
 R = TypeVar("R", bound=Reported)
 
 
-def delete(resource: Resource[Any], obj: Object, propagation: Literal["", "Orphan"] = "") -> Delete:
-    """Delete exactly the object that was seen; its own children too, unless they are to be orphans."""
-    return Delete(resource, obj.metadata.namespace, obj.metadata.name, obj.metadata.uid, propagation=propagation)
+def delete(
+    resource: Resource[Any], obj: Object, propagation: Literal["", "Orphan"] = "", *, unchanged: bool = False
+) -> Delete:
+    """Delete exactly the object that was seen; its own children too, unless they are to be orphans.
+
+    With `unchanged`, only if nothing of it has changed since.
+    """
+    meta = obj.metadata
+    version = meta.resource_version if unchanged else ""
+    return Delete(resource, meta.namespace, meta.name, meta.uid, version, propagation=propagation)
 
 
 def patch(

@@ -159,10 +159,14 @@ class SlurmClient:
         call = Call(method="GET", path=f"jobs/?flags=ALL{query}")
         reply = await self.rest.send(call, ListStream("jobs", _JOB_ITEMS, _JOBS, sink))
         if reply.answer is None:
+            if not update_time:
+                raise Garbage(str(call), "no list of jobs, although none is known here")
             return NotChanged(reply.cost)
         jobs = _present(call, reply.answer.jobs)
         last_update = reply.answer.last_update.value or 0
-        if update_time and not jobs and not last_update:
+        if not jobs and not last_update:
+            if not update_time:
+                raise Garbage(str(call), "a list of jobs without the time of its last change")
             return NotChanged(reply.cost)
         sink(jobs)
         return Listing(last_update, reply.cost)

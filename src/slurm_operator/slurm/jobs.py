@@ -20,6 +20,9 @@ NEVER = math.inf
 RETRY_SECONDS = 30.0
 """Seconds for which callers with limited patience do not wait again after a read failed."""
 
+CLOCK_SECONDS = 2.0
+"""Seconds by which two looks at slurmctld's clock may differ: it shows whole seconds, and answers take a moment."""
+
 _RUNS = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED", "RESIZING", "SIGNALING"})
 _FINAL = frozenset(
     {
@@ -64,6 +67,8 @@ class JobList:
     """Per partition: unfinished jobs that name it."""
     reserved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Per node: reservations that name it."""
+    reserved_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Per partition: reservations that name it."""
     odd_reservations: tuple[str, ...] = ()
     """Reservations with a node list that cannot be read."""
 
@@ -145,7 +150,9 @@ class JobListBuilder:
                 self._latest[name] = end
 
     def build(self, reservations: Iterable[Reservation] = ()) -> JobList:
-        reserved, odd = reserved_nodes(reservations)
+        return with_reservations(self._build(), reservations)
+
+    def _build(self) -> JobList:
         return JobList(
             began_at=self._began_at,
             latest=self._latest,
@@ -155,16 +162,17 @@ class JobListBuilder:
             holding=_frozen(self._holding),
             naming=_frozen(self._naming),
             partitions=_frozen(self._partitions),
-            reserved=reserved,
-            odd_reservations=odd,
         )
 
 
-def reserved_nodes(reservations: Iterable[Reservation]) -> tuple[Mapping[str, tuple[str, ...]], tuple[str, ...]]:
-    """Return the reservations of each node, and the reservations whose node list cannot be read."""
+def with_reservations(jobs: JobList, reservations: Iterable[Reservation]) -> JobList:
+    """Return the same jobs with these reservations."""
     reserved: dict[str, tuple[str, ...]] = {}
+    partitions: dict[str, tuple[str, ...]] = {}
     odd: list[str] = []
     for reservation in reservations:
+        if reservation.partition:
+            partitions[reservation.partition] = (*partitions.get(reservation.partition, ()), reservation.name)
         try:
             names = expand(reservation.node_list)
         except HostlistError:
@@ -172,7 +180,7 @@ def reserved_nodes(reservations: Iterable[Reservation]) -> tuple[Mapping[str, tu
             continue
         for name in names:
             reserved[name] = (*reserved.get(name, ()), reservation.name)
-    return reserved, tuple(odd)
+    return replace(jobs, reserved=reserved, reserved_partitions=partitions, odd_reservations=tuple(odd))
 
 
 def _append(table: dict[str, list[int]], keys: Iterable[str], job_id: int) -> None:
@@ -195,6 +203,8 @@ class JobListReader:
         self._pace = pace
         self._last: JobList | None = None
         self._last_update = 0
+        self._ahead = 0.0
+        """Seconds by which slurmctld's clock was ahead of our monotonic one at the last list."""
         self._epoch = -1
         self._budget = pace.for_lists(clock.monotonic)
         self._reading: _Reading | None = None
@@ -247,18 +257,30 @@ class JobListReader:
     async def _read(self, epoch: int) -> JobList:
         now = self._clock.monotonic()
         last = self.last(epoch)
-        builder = JobListBuilder(now)
-        listing = await self._client.jobs(builder.add, self._last_update if last else 0)
-        reservations = await self._client.reservations()
-        if last and isinstance(listing, NotChanged):
-            reserved, odd = reserved_nodes(reservations)
-            found = replace(last, began_at=now, reserved=reserved, odd_reservations=odd)
-        else:
-            found = builder.build(reservations)
-            self._last_update = 0 if isinstance(listing, NotChanged) else listing.last_update
-            self._budget.spend(self._pace.price(listing.cost))
+        found = await self._changed(now, self._last_update) if last else None
+        if found is None and (last is None or await self._went_back()):
+            found = await self._changed(now, 0)
+        found = with_reservations(
+            found or replace(last or JobList(now), began_at=now), await self._client.reservations()
+        )
         self._last, self._epoch = replace(found, read_seconds=self._clock.monotonic() - now), epoch
         return self._last
+
+    async def _changed(self, began_at: float, update_time: int) -> JobList | None:
+        """Return all jobs; None if none has changed since `update_time`."""
+        builder = JobListBuilder(began_at)
+        listing = await self._client.jobs(builder.add, update_time)
+        if isinstance(listing, NotChanged):
+            return None
+        self._budget.spend(self._pace.price(listing.cost))
+        self._last_update = listing.last_update
+        self._ahead = (await self._client.diag()).now - self._clock.monotonic()
+        return builder.build()
+
+    async def _went_back(self) -> bool:
+        """Return whether slurmctld's clock was set back since the last list: "nothing changed" means nothing then."""
+        ahead = (await self._client.diag()).now - self._clock.monotonic()
+        return ahead < self._ahead - CLOCK_SECONDS
 
     async def close(self) -> None:
         if self._reading is not None:

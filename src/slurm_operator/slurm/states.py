@@ -3,6 +3,7 @@
 COMPLETING shows IDLE as its base already, so no base state alone says that a node is free.
 """
 
+import re
 from collections.abc import Collection
 from enum import Enum
 
@@ -27,6 +28,8 @@ _FLAGS = {
 
 REJECTED = frozenset({"INVALID", "INVALID_REG"})
 """Flags of a node that slurmctld rejected when it registered."""
+REJECTION_REASON = re.compile(r"^(Low |gres/|CoreSpec differ)|topology", re.IGNORECASE)
+"""What slurmctld itself writes then; an administrator in its container writes under the same user name."""
 NOT_RESPONDING_REASON = "Not responding"
 """What slurmctld itself writes when it takes a node down that does not answer."""
 
@@ -84,12 +87,12 @@ def claim_owner(state: State, reason: str, reason_set_by: str = "") -> DrainOwne
         return DrainOwner.NOBODY
     if is_ours(reason):
         return DrainOwner.OURS
-    if REJECTED & {*state} and reason_set_by == SLURM_USER:
+    if REJECTED & {*state} and reason_set_by == SLURM_USER and REJECTION_REASON.search(reason):
         return DrainOwner.NOBODY
     if not is_down(state) or "FAIL" in state:
         return DrainOwner.FOREIGN
     unanswered = not reason and not is_responding(state) and not is_drain(state)
-    by_slurmctld = unanswered or reason.startswith(NOT_RESPONDING_REASON)
+    by_slurmctld = unanswered or reason == NOT_RESPONDING_REASON
     return DrainOwner.NOBODY if by_slurmctld else DrainOwner.FOREIGN
 
 

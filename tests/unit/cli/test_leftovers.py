@@ -53,6 +53,20 @@ async def test_workers_without_a_nodeset_go_with_what_they_shared(server: FakeAp
     assert left(server, "Pod", "PodDisruptionBudget", "Service") == ["Pod/gpu-1"]
 
 
+async def test_workers_that_an_administrator_orphaned_stay(server: FakeApiServer, client: Client) -> None:
+    """The garbage collector is done with the NodeSet, and the operator was away: only the revision tells."""
+    keeper = budget_owner("slurm", await make_shared(client))
+    make_nodeset(server)
+    make_worker(server, "gpu-0", keeper)
+    cluster, labels = server.cluster, names.selector(names.APP_SLURMD, "gpu")
+    revision = {"metadata": {"name": "gpu-1", "labels": labels}, "revision": 1}
+    cluster.create(cluster.kind("ControllerRevision"), revision, HERE)
+    cluster.delete(cluster.kind("NodeSet"), "gpu", HERE, {"gracePeriodSeconds": 0})
+    await uninstall(client, "slurm-operator", force=True)
+    await delete_shared(client)
+    assert left(server, "Pod", "NodeSet", "PodDisruptionBudget") == ["Pod/gpu-0"]
+
+
 async def test_what_others_made_stays(server: FakeApiServer, client: Client) -> None:
     await make_shared(client, manager="kubectl")
     await delete_shared(client)

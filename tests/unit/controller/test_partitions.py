@@ -20,7 +20,8 @@ from slurm_operator.controller.partitions import (
 from slurm_operator.desired.config import ControllerFacts
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.conf.writer import NodeGroup
-from slurm_operator.slurm.jobs import JobList
+from slurm_operator.slurm.jobs import JobList, JobListBuilder
+from slurm_operator.slurm.model import Reservation
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.clock import FakeClock
 from tests.fakes.slurmrestd import FakeSlurm, FakeSlurmrestd, hang
@@ -155,8 +156,20 @@ OTHER = "partition other is kept because jobs 1 and 2 name it; it leaves slurm.c
         ("until Slurm can be asked", BUSY, "partition small is kept until Slurm can be asked"),
     ],
 )
-def test_jobs_that_were_named_stand_until_slurmctld_has_been_asked_anew(why: str, before: str, text: str) -> None:
-    assert told([Retired(SHUT, why)], before) == text
+def test_jobs_that_were_named_stand_until_the_jobs_have_been_read_anew(why: str, before: str, text: str) -> None:
+    assert told([Retired(SHUT, why, unread=why == UNPROVEN)], before) == text
+
+
+def test_jobs_that_a_new_list_does_not_name_are_not_named_any_more() -> None:
+    """The partition was opened again by hand, so that slurmctld never says that it is closed."""
+    assert told(retired([SHUT], Evidence(True, jobs(9.0), {})), BUSY) == f"partition small is kept {UNPROVEN}"
+
+
+def test_a_partition_that_a_reservation_names_stays() -> None:
+    """slurmctld drops a reservation whose partition is gone."""
+    named = JobListBuilder(9.0).build([Reservation(name="course", partition="small")])
+    (kept,) = retired([SHUT], Evidence(True, named, {"small": 1.0}))
+    assert "because reservation course names it" in kept.why
 
 
 def test_a_slurm_that_was_asked_a_moment_ago_is_not_called_unreachable() -> None:
@@ -217,6 +230,19 @@ async def test_slurmctld_says_which_partitions_are_closed(monkeypatch: pytest.Mo
         monkeypatch.undo()
         await closed.look(CLUSTER, asked)
         assert closed.closed_at(CLUSTER, asked) == {}
+
+
+async def test_an_answer_of_long_ago_does_not_count() -> None:
+    clock = FakeClock()
+    slurm = FakeSlurm(clock.now)
+    slurm.partitions = {"small": "DRAIN"}
+    async with FakeSlurmrestd(slurm) as restd, SlurmClient(restd.url, slurm.key, clock) as client:
+        closed = ClosedPartitions(cast("SlurmViews", Views(client)), clock)
+        await closed.look(CLUSTER, ("small",))
+        assert [*closed.closed_at(CLUSTER, ("small",))] == ["small"]
+        later = clock.monotonic() + partitions.FRESH_SECONDS + 1
+        clock.monotonic = lambda: later  # type: ignore[method-assign] # time passes and nothing is asked
+        assert closed.closed_at(CLUSTER, ("small",)) == {}
 
 
 async def test_a_partition_that_was_wanted_again_is_asked_for_anew() -> None:

@@ -19,6 +19,10 @@ from tests.fakes.slurmrestd import KEY, FakeNode, FakeSlurm, FakeTransport
 from tests.unit.nodeset.make import pod
 
 OURS = "slurm-operator: NodeSet slurm/gpu is scaled in"
+EMPTY_ANSWER = (
+    '{"jobs": [], "last_update": {"set": true, "infinite": false, "number": 0}, "warnings": [{}], "errors": []}'
+)
+"""What slurmrestd answers if no job has changed since `update_time`."""
 
 
 class Shell:
@@ -153,6 +157,41 @@ def test_no_record_is_deleted_by_a_list_of_jobs_that_is_old() -> None:
             assert (await Forget(("gpu-1",)).run(crowded)).wrote
 
     run_virtual(history())
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+@pytest.mark.parametrize("minutes", [3, 15], ids=["still behind", "caught up"])
+def test_a_clock_that_was_set_back_hides_no_job(minutes: int, suspended: bool) -> None:
+    """slurmctld was ten minutes ahead: until then "nothing changed since" is true of everything that happens."""
+
+    async def history() -> None:
+        shell = Shell()
+        ahead = [600.0]
+        shell.server.now = lambda: shell.clock.now() + ahead[0]
+        shell.server.start_job(1, "", state="PENDING")
+        async with running(shell):
+            await shell.slurm.read_jobs(0)
+            ahead[0] = 0.0
+            await asyncio.sleep(120)
+            if suspended:
+                shell.server.start_job(2, "gpu-9")
+                shell.server.suspend_job(2)
+            else:
+                shell.server.start_job(2, "", state="PENDING", required="gpu-9")
+            await asyncio.sleep(minutes * 60 - 120)
+            await Forget(("gpu-9",)).run(shell)
+            assert "gpu-9" in shell.server.nodes
+
+    run_virtual(history())
+
+
+@pytest.mark.parametrize("text", [EMPTY_ANSWER, ""], ids=["empty", "nothing changed"])
+async def test_an_answer_without_jobs_to_the_first_question_is_not_believed(shell: Shell, text: str) -> None:
+    shell.server.start_job(2, "", state="PENDING", required="gpu-9")
+    fault = fake.Fault(status=200 if text else 304, text=text.encode(), only=lambda call: call.startswith("GET jobs/"))
+    with shell.server.failing(fault), pytest.raises(SlurmError):
+        await Forget(("gpu-9",)).run(shell)
+    assert "gpu-9" in shell.server.nodes
 
 
 @pytest.mark.parametrize("registered", [False, True])
