@@ -158,18 +158,14 @@ class SlurmClient:
         query = f"&update_time={update_time}" if update_time else ""
         call = Call(method="GET", path=f"jobs/?flags=ALL{query}")
         reply = await self.rest.send(call, ListStream("jobs", _JOB_ITEMS, _JOBS, sink))
-        if reply.answer is None:
-            if not update_time:
-                raise Garbage(str(call), "no list of jobs, although none is known here")
-            return NotChanged(reply.cost)
-        jobs = _present(call, reply.answer.jobs)
-        last_update = reply.answer.last_update.value or 0
-        if not jobs and not last_update:
-            if not update_time:
-                raise Garbage(str(call), "a list of jobs without the time of its last change")
-            return NotChanged(reply.cost)
-        sink(jobs)
-        return Listing(last_update, reply.cost)
+        jobs = _present(call, reply.answer.jobs) if reply.answer is not None else ()
+        last_update = reply.answer.last_update.value or 0 if reply.answer is not None else 0
+        if jobs or last_update:
+            sink(jobs)
+            return Listing(last_update, reply.cost)
+        if not update_time:
+            raise Garbage(str(call), "no list of jobs, although all jobs were asked for")
+        return NotChanged(reply.cost)
 
     async def job(self, job_id: int) -> model.Job:
         call = Call(method="GET", path=f"job/{job_id}", missing={NO_SUCH_JOB})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from slurm_operator.slurm.client import NotChanged, SlurmClient
 from slurm_operator.slurm.clock import Clock
-from slurm_operator.slurm.errors import DeadlineExceeded, SlurmError
+from slurm_operator.slurm.errors import DeadlineExceeded, Garbage, SlurmError
 from slurm_operator.slurm.hostlist import HostlistError, expand
 from slurm_operator.slurm.model import Job, Reservation
 from slurm_operator.slurm.pace import Pace
@@ -257,12 +257,12 @@ class JobListReader:
     async def _read(self, epoch: int) -> JobList:
         now = self._clock.monotonic()
         last = self.last(epoch)
-        found = await self._changed(now, self._last_update) if last else None
-        if found is None and (last is None or await self._went_back()):
-            found = await self._changed(now, 0)
-        found = with_reservations(
-            found or replace(last or JobList(now), began_at=now), await self._client.reservations()
-        )
+        found = await self._changed(now, self._last_update if last is not None else 0)
+        if found is None and last is not None:
+            found = await self._changed(now, 0) if await self._went_back() else replace(last, began_at=now)
+        if found is None:
+            raise Garbage("GET jobs/", "nothing changed, although all jobs were asked for")
+        found = with_reservations(found, await self._client.reservations())
         self._last, self._epoch = replace(found, read_seconds=self._clock.monotonic() - now), epoch
         return self._last
 
