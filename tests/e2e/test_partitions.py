@@ -120,3 +120,22 @@ async def test_jobs_of_a_partition_that_is_taken_away_are_lost() -> None:
         await slurm.configure()
         await slurm.reaches(job, "NODE_FAIL")
         assert "Requeue=0" in await slurm.lab.scontrol(f"-o show job {job}")
+
+
+async def test_a_reservation_of_a_partition_that_is_taken_away_is_lost() -> None:
+    """Why a partition is kept for reservations too; the operator sees which one names it."""
+    async with cluster() as slurm:
+        await slurm.configure(SMALL, OTHER)
+        when = "users=root starttime=tomorrow duration=60"
+        await slurm.lab.run(f"scontrol create reservation reservationname=course {when} partitionname=small nodecnt=1")
+        shut = NodeGroup("small", "State=DRAIN")
+        await slurm.configure(shut, OTHER)
+
+        async def named() -> bool:
+            return any("reservation course names it" in one.why for one in await slurm.kept(shut))
+
+        async with asyncio.timeout(60):
+            while not await named():  # noqa: ASYNC110 - as the operator does
+                await asyncio.sleep(0.5)
+        await slurm.configure(OTHER)
+        assert "course" not in await slurm.lab.run("scontrol -o show reservation")
