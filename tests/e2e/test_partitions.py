@@ -122,17 +122,28 @@ async def test_jobs_of_a_partition_that_is_taken_away_are_lost() -> None:
         assert "Requeue=0" in await slurm.lab.scontrol(f"-o show job {job}")
 
 
-async def test_a_reservation_of_a_partition_that_is_taken_away_is_lost() -> None:
-    """Why a partition is kept for reservations too; the operator sees which one names it."""
+@pytest.mark.parametrize(
+    "options",
+    [
+        "partitionname=small nodecnt=1",
+        "nodes=ALL AllowedPartitions=small",
+        "nodes=ALL AllowedPartitions=small,other",
+        "nodes=ALL AllowedPartitions=-small",
+    ],
+    ids=["partition", "allowed", "allowed with another", "denied"],
+)
+async def test_a_reservation_of_a_partition_that_is_taken_away_is_lost(options: str) -> None:
+    """Why a partition is kept for reservations too; the operator says which one names it, or may name it."""
     async with cluster() as slurm:
         await slurm.configure(SMALL, OTHER)
         when = "users=root starttime=tomorrow duration=60"
-        await slurm.lab.run(f"scontrol create reservation reservationname=course {when} partitionname=small nodecnt=1")
+        await slurm.lab.run(f"scontrol create reservation reservationname=course {when} {options}")
         shut = NodeGroup("small", "State=DRAIN")
         await slurm.configure(shut, OTHER)
+        says = "reservation course names it" if "partitionname" in options else "reservation course may name it"
 
         async def named() -> bool:
-            return any("reservation course names it" in one.why for one in await slurm.kept(shut))
+            return any(says in one.why for one in await slurm.kept(shut))
 
         async with asyncio.timeout(60):
             while not await named():  # noqa: ASYNC110 - as the operator does

@@ -157,6 +157,20 @@ async def test_the_partition_of_a_deleted_node_set_waits_for_pending_jobs(here: 
         await until(lambda: "big" not in partitions(here))
 
 
+async def test_a_partition_waits_for_an_administrator_while_a_reservation_may_name_it(here: World) -> None:
+    slurm = here.slurms[CLUSTER]
+    slurm.reservations["maint"] = {"name": "maint", "node_list": "big-0", "partition": ""}
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        here.change("NodeSet", "small", HERE, DISABLED)
+        await until(lambda: "reservation maint may name it in AllowedPartitions" in progress(here))
+        await running.quiet(1.5)
+        assert partitions(here)["small"] == "DRAIN"
+        note = {"metadata": {"annotations": {"controller.slinky.slurm.net/unreserved-partitions": "other, small"}}}
+        here.change("Controller", "slurm", HERE, note)
+        await until(lambda: "small" not in partitions(here) and progress(here) == "")
+
+
 async def test_old_evidence_does_not_take_a_partition_away(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It was proven free while the configuration could not be written, then opened by hand and used again."""
     monkeypatch.setattr(partitions_module, "FRESH_SECONDS", 2.0)

@@ -132,6 +132,7 @@ class Observer:
             closed_at=self._closed.closed_at(key, {group.name for group in going}),
             unreadable=unreadable,
             asking=still_asking(state, self._clock.now()) > 0,
+            unreserved=_unreserved(controller),
         )
         kept = retired(going, evidence)
         self._watch_jobs(key, any(one.ask for one in kept))
@@ -175,6 +176,11 @@ class Observer:
             max_node_count=int(running[1]) if running else 0,
             claim_templates=templates_in_force(controller, live),
         )
+
+
+def _unreserved(controller: Controller) -> frozenset[str]:
+    listed = controller.metadata.annotations.get(names.ANNOTATION_UNRESERVED, "")
+    return frozenset(name.strip() for name in listed.split(","))
 
 
 def _groups_in_force(controller: Controller, config: ConfigMap | None) -> tuple[NodeGroup, ...]:

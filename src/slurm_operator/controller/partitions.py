@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from slurm_operator.api import names
 from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.clock import Clock
@@ -62,6 +63,8 @@ class Evidence:
     """NodeSets of the namespace that exist and cannot be read: any partition may be theirs."""
     asking: bool = False
     """Slurm has not answered yet, as it was asked only a moment ago."""
+    unreserved: frozenset[str] = frozenset()
+    """Partitions of which an administrator says that no reservation names them in `AllowedPartitions`."""
 
 
 def leaving(
@@ -91,6 +94,8 @@ def _retired(group: NodeGroup, evidence: Evidence) -> Retired | None:
     if users := _users(evidence.jobs, group.name):
         ended = "it leaves slurm.conf when they have ended or named another partition"
         return Retired(shut, f"because {users}; {ended}", ask, confirmed_at is not None)
+    if group.name not in evidence.unreserved and (doubt := _doubt(evidence.jobs, group.name)):
+        return Retired(shut, f"because {doubt}", ask, confirmed_at is not None)
     if confirmed_at is None or evidence.jobs.began_at < confirmed_at:
         return Retired(shut, UNPROVEN, ask, confirmed_at is not None)
     return None
@@ -103,6 +108,22 @@ def _users(jobs: JobList, partition: str) -> str:
         *_named("reservation", sorted(jobs.reserved_partitions.get(partition, ()))),
     ]
     return " and ".join(named)
+
+
+def _doubt(jobs: JobList, partition: str) -> str:
+    """Say which reservations may name a partition; nothing if there is none.
+
+    slurmctld drops a reservation that names a missing partition in `AllowedPartitions`, also as one of several and also
+    as a denied one, and slurmrestd does not show that option.
+    """
+    if not jobs.reservations:
+        return ""
+    others = len(jobs.reservations) - 1
+    more = f" and {others} more" if others else ""
+    cure = (
+        f"if `scontrol show reservation` shows it nowhere, annotate the Controller with {names.ANNOTATION_UNRESERVED}"
+    )
+    return f"reservation {min(jobs.reservations)}{more} may name it in AllowedPartitions; {cure}={partition}"
 
 
 def _named(kind: str, users: Sequence[str]) -> Iterator[str]:

@@ -68,7 +68,9 @@ class JobList:
     reserved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Per node: reservations that name it."""
     reserved_partitions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Per partition: reservations that name it."""
+    """Per partition: reservations whose `PartitionName` it is."""
+    reservations: tuple[str, ...] = ()
+    """All of them: slurmrestd does not show `AllowedPartitions`, so that each may name any partition."""
     odd_reservations: tuple[str, ...] = ()
     """Reservations with a node list that cannot be read."""
 
@@ -170,7 +172,8 @@ def with_reservations(jobs: JobList, reservations: Iterable[Reservation]) -> Job
     reserved: dict[str, tuple[str, ...]] = {}
     partitions: dict[str, tuple[str, ...]] = {}
     odd: list[str] = []
-    for reservation in reservations:
+    found = tuple(reservations)
+    for reservation in found:
         if reservation.partition:
             partitions[reservation.partition] = (*partitions.get(reservation.partition, ()), reservation.name)
         try:
@@ -180,7 +183,13 @@ def with_reservations(jobs: JobList, reservations: Iterable[Reservation]) -> Job
             continue
         for name in names:
             reserved[name] = (*reserved.get(name, ()), reservation.name)
-    return replace(jobs, reserved=reserved, reserved_partitions=partitions, odd_reservations=tuple(odd))
+    return replace(
+        jobs,
+        reserved=reserved,
+        reserved_partitions=partitions,
+        reservations=tuple(reservation.name for reservation in found),
+        odd_reservations=tuple(odd),
+    )
 
 
 def _append(table: dict[str, list[int]], keys: Iterable[str], job_id: int) -> None:

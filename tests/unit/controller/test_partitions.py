@@ -172,6 +172,29 @@ def test_a_partition_that_a_reservation_names_stays() -> None:
     assert "because reservation course names it" in kept.why
 
 
+@pytest.mark.parametrize("named", [("course",), ("course", "exam", "maint")])
+def test_a_partition_that_a_reservation_may_name_stays(named: tuple[str, ...]) -> None:
+    """slurmctld also drops a reservation whose `AllowedPartitions` names it, which slurmrestd does not show."""
+    reserved = JobListBuilder(9.0).build([Reservation(name=name, partition="other") for name in named])
+    (kept,) = retired([SHUT], Evidence(True, reserved, {"small": 1.0}, unreserved=frozenset({"other"})))
+    assert kept.group == SHUT
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    assert f"because reservation course{more} may name it in AllowedPartitions" in kept.why
+    assert "controller.slinky.slurm.net/unreserved-partitions=small" in kept.why
+
+
+def test_an_administrator_says_that_no_reservation_names_a_partition() -> None:
+    """That settles what slurmrestd does not show, and nothing else."""
+    reserved = JobListBuilder(9.0).build([Reservation(name="course", partition="other")])
+    word = frozenset({"small"})
+    assert retired([SHUT], Evidence(True, reserved, {"small": 1.0}, unreserved=word)) == ()
+    (kept,) = retired([SHUT], Evidence(True, reserved, {}, unreserved=word))
+    assert kept.why == UNPROVEN
+    named = JobListBuilder(9.0).build([Reservation(name="course", partition="small")])
+    (kept,) = retired([SHUT], Evidence(True, named, {"small": 1.0}, unreserved=word))
+    assert "reservation course names it" in kept.why
+
+
 def test_a_slurm_that_was_asked_a_moment_ago_is_not_called_unreachable() -> None:
     (kept,) = retired([SHUT], Evidence(False, None, {}, asking=True))
     assert kept.why == UNPROVEN
