@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from slurm_operator.api import names
 from slurm_operator.nodeset import observe
 from tests.fakes.slurmrestd import FakeSlurm
 from tests.simulation.control_plane import World, example, keys, until, world
@@ -66,6 +67,29 @@ async def test_a_nodeset_goes_once_slurmctld_itself_is_gone(monkeypatch: pytest.
         made.delete("RestApi", "slurm", NAMESPACE)
         made.delete("Controller", "slurm", NAMESPACE)
         await until(lambda: made.find("NodeSet", "small", NAMESPACE) is None)
+
+
+SLURMCTLD = names.selector(names.APP_SLURMCTLD, "slurm")
+STRANGE: dict[str, tuple[str, str, dict[str, object]]] = {
+    "Controller": ("slinky.slurm.net/v1beta1", "slurm", {"slurmKeyRef": 7}),
+    "StatefulSet": ("apps/v1", "slurm-controller", {"replicas": 0, "serviceName": 7}),
+    "Pod": ("v1", "slurm-controller-0", {"hostname": 7, "containers": [{"name": "slurmctld"}]}),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+async def test_what_cannot_be_read_may_be_slurmctld(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observe, "GONE_SECONDS", 1.0)
+    version, name, spec = STRANGE[kind]
+    async with waiting_for_a_job() as (made, _):
+        made.delete("RestApi", "slurm", NAMESPACE)
+        made.delete("Controller", "slurm", NAMESPACE)
+        meta = {"name": name, "labels": SLURMCTLD}
+        await until(lambda: made.find(kind, name, NAMESPACE) is None)
+        made.create({"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}, NAMESPACE)
+        await until(lambda: reachable(made) == "False")
+        await asyncio.sleep(2.5)  # longer than it would take to be let go
+        assert workers(made) == ["small-0", "small-1"]
 
 
 async def test_an_external_slurmctld_does_not_end_with_its_controller(monkeypatch: pytest.MonkeyPatch) -> None:
