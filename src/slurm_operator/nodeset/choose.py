@@ -11,7 +11,7 @@ from slurm_operator.nodeset.fit import fit
 from slurm_operator.nodeset.identity import daemon_slot, free_ordinals, ordinal_of
 from slurm_operator.nodeset.order import VictimKey, is_available, is_healthy, pod_deadline, victim_key
 from slurm_operator.nodeset.world import Standing, Worker, World
-from slurm_operator.slurm.hostlist import HostlistError, expand
+from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import is_busy, is_down, is_drain
@@ -243,10 +243,7 @@ def recorded(world: World, *causes: Cause) -> set[str]:
     found: set[str] = set()
     for drain in world.nodeset.status.drains:
         if drain.cause in causes:
-            try:
-                found.update(expand(drain.nodes))
-            except HostlistError:
-                continue  # not written by the operator
+            found |= members(drain.nodes)
     return found
 
 

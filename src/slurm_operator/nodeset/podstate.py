@@ -4,7 +4,6 @@ This is per-pod work with a key of its own: jobs start and end many times a seco
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from slurm_operator.api import names
@@ -15,7 +14,7 @@ from slurm_operator.nodeset.drains import REMOVAL
 from slurm_operator.nodeset.evidence import belongs, says_busy
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.runtime.times import rfc3339, seconds_of
-from slurm_operator.slurm.hostlist import HostlistError, expand
+from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import is_busy, known_conditions, pod_conditions
@@ -72,17 +71,9 @@ def can_wait(pod: Pod, writes: PodWrites, status: NodeSetStatus, *, growing: boo
     since = [
         seconds_of(drain.since, absent=0.0)
         for drain in status.drains
-        if drain.cause in REMOVAL and slurm_name(pod) in _members(drain.nodes)
+        if drain.cause in REMOVAL and slurm_name(pod) in members(drain.nodes)
     ]
     return max(0.0, max(since, default=0.0) + LINGERING - now)
-
-
-@lru_cache(maxsize=64)
-def _members(nodes: str) -> frozenset[str]:
-    try:
-        return frozenset(expand(nodes))
-    except HostlistError:
-        return frozenset()
 
 
 def _conditions(pod: Pod, record: SlurmNode | None, now: float) -> Manifest | None:

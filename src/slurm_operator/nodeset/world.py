@@ -62,24 +62,17 @@ class Worker:
     record: SlurmNode | None
     """Its own record, not that of an earlier pod of the same name."""
     standing: Standing
+    terminating: bool
+    finished: bool
+    """Its containers have ended."""
+    live: bool
+    """Neither of the two; a field, since a pass asks for it twenty times."""
     node_is_unreadable: bool = False
     """Its Kubernetes Node exists and does not fit its type."""
 
     @property
     def pod_name(self) -> str:
         return self.pod.metadata.name
-
-    @property
-    def terminating(self) -> bool:
-        return self.pod.metadata.terminating
-
-    @property
-    def finished(self) -> bool:
-        return self.pod.status.phase in ("Failed", "Succeeded")
-
-    @property
-    def live(self) -> bool:
-        return not self.terminating and not self.finished
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -173,7 +166,18 @@ class World:
             name = slurm_name(pod)
             record, standing = self._judge(pod, name)
             node = self.nodes.get(pod.spec.node_name)
-            yield Worker(pod, name, node, record, standing, pod.spec.node_name in self.unreadable_nodes)
+            terminating, finished = pod.metadata.terminating, pod.status.phase in ("Failed", "Succeeded")
+            yield Worker(
+                pod,
+                name,
+                node,
+                record,
+                standing,
+                terminating,
+                finished,
+                live=not terminating and not finished,
+                node_is_unreadable=pod.spec.node_name in self.unreadable_nodes,
+            )
 
     def _judge(self, pod: Pod, name: str) -> tuple[SlurmNode | None, Standing]:
         """Return the worker's own record, and what is known of its jobs. The record outranks the pod's phase."""

@@ -5,6 +5,7 @@ One bulk request names thousands of nodes in a few bytes this way.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 
 MOST_NAMES = 100_000
@@ -30,6 +31,15 @@ def expand(hostlist: str) -> list[str]:
             if len(names) > MOST_NAMES:
                 raise HostlistError(f"hostlist {hostlist[:80]!r} stands for more than {MOST_NAMES} names")
     return names
+
+
+@lru_cache(maxsize=32)
+def members(hostlist: str) -> frozenset[str]:
+    """Return the names that a hostlist of the operator's own stands for; none if it cannot be read."""
+    try:
+        return frozenset(expand(hostlist))
+    except HostlistError:
+        return frozenset()
 
 
 def compress(names: Iterable[str]) -> str:
