@@ -243,8 +243,8 @@ def remove(world: World, choice: Choice) -> Iterator[NodeSetAction]:
         if worker.standing is Standing.DRAINED:
             if keeps_record(world, worker, choice):
                 yield RemoveDrained(worker.pod, worker.name)  # else its record goes first
-        elif worker.standing is Standing.UNREGISTERED and isinstance(world.slurm, Known):
-            yield RemoveUnregistered(worker.pod, worker.name, world.slurm.seen(worker.name).began_at)
+        elif worker.standing is Standing.UNREGISTERED:
+            yield RemoveUnregistered(worker.pod, worker.name)
         elif worker.standing.may_go:
             # Its slurmd never ran as far as we know, so it must be the pod as we know it.
             yield delete(PODS, worker.pod, unchanged=True)

@@ -1,6 +1,5 @@
 """What a plan may ask of Slurm. Each is one write however many nodes it names, after a last look at those nodes."""
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -172,11 +171,8 @@ class Removal:
     def allows(self, node: Node | None) -> bool:
         raise NotImplementedError
 
-    async def look(self, slurm: SlurmView) -> Node | None:
-        return (await slurm.look((self.node,))).get(self.node)
-
     async def run(self, hands: RemovalHands) -> Done:
-        if not self.allows(await self.look(hands.slurm)):
+        if not self.allows((await hands.slurm.look((self.node,))).get(self.node)):
             return Done(wrote=False)
         return await delete(PODS, self.pod).run(hands)
 
@@ -199,12 +195,7 @@ class RemoveDrained(Removal):
 class RemoveUnregistered(Removal):
     """Delete a pod that Slurm has no record of, if a second read agrees: slurmd may have registered meanwhile."""
 
-    read_at: float = math.inf
-    """Monotonic second at which the first read began."""
     proviso: ClassVar[str] = "is not registered"
-
-    async def look(self, slurm: SlurmView) -> Node | None:
-        return await slurm.look_after(self.node, self.read_at)
 
     def allows(self, node: Node | None) -> bool:
         return node is None or (not belongs(node, self.pod) and not is_busy(node.state))

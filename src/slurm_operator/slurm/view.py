@@ -13,7 +13,7 @@ from slurm_operator.slurm.client import Listing, NotChanged, SlurmClient
 from slurm_operator.slurm.clock import Clock
 from slurm_operator.slurm.errors import NotFound, SlurmError
 from slurm_operator.slurm.jobs import JobList, JobListReader
-from slurm_operator.slurm.known import Change, Known, State, Subscriber
+from slurm_operator.slurm.known import Change, State, Subscriber
 from slurm_operator.slurm.ledger import Began, Ledger, ListRead
 from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.pace import Pace
@@ -21,8 +21,6 @@ from slurm_operator.slurm.pace import Pace
 log = logging.getLogger(__name__)
 
 _SINGLES_AT_ONCE = 16
-RECENT_SECONDS = 1.5
-"""Age up to which a poll serves as the last look before a removal; polls come every second."""
 JOBS_MAX_AGE_SECONDS = 30.0
 """Age that a watched list of jobs reaches before it is read again."""
 _LISTS_SUFFICE_BELOW = 1.5
@@ -106,19 +104,6 @@ class SlurmView:
             if isinstance(look, BaseException):
                 raise look
         return {look.name: look for look in looks if isinstance(look, Node)}
-
-    async def look_after(self, name: str, earlier: float) -> Node | None:
-        """Return a node as a read shows it that began after the monotonic second `earlier` and is recent.
-
-        While many pods are removed, the polls serve for most of them; a node is read by itself only in between.
-        """
-        state = self.state
-        if isinstance(state, Known):
-            seen = state.seen(name)
-            recent = self._clock.monotonic() - seen.began_at <= RECENT_SECONDS
-            if recent and seen.confirmed and seen.began_at > earlier:
-                return seen.node
-        return (await self.look((name,))).get(name)
 
     async def drain(self, names: Collection[str], reason: str) -> None:
         await self.update(names, NodeUpdate(state=("DRAIN",), reason=reason))

@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from slurm_operator.api.nodeset import Drain as RecordedDrain
-from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.nodeset.slurm_actions import Drain, Forget, RemoveUnregistered, Resume, Undrain
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.errors import SlurmError
@@ -18,8 +16,7 @@ from slurm_operator.slurm.view import SlurmView
 from tests.fakes import slurmrestd as fake
 from tests.fakes.clock import FakeClock, run_virtual
 from tests.fakes.slurmrestd import KEY, FakeNode, FakeSlurm, FakeTransport
-from tests.unit.nodeset.make import at, known, nodeset, pod, world
-from tests.unit.nodeset.plans import planned
+from tests.unit.nodeset.make import pod
 
 OURS = "slurm-operator: NodeSet slurm/gpu is scaled in"
 EMPTY_ANSWER = (
@@ -214,9 +211,3 @@ async def test_no_record_is_deleted_while_the_jobs_cannot_be_listed(shell: Shell
     ):
         await Forget(("gpu-0",)).run(shell)
     assert "gpu-0" in shell.server.nodes
-
-
-def test_a_removal_says_which_read_a_second_one_must_follow() -> None:
-    status = NodeSetStatus(drains=(RecordedDrain(cause="scale-in", nodes="gpu-0", since=at(-60)),))
-    (removal,) = planned(world(nodeset(0, status=status), pod("gpu-0"), slurm=known(age=3.0)), RemoveUnregistered)
-    assert removal.read_at == known(age=3.0).began_at

@@ -1,7 +1,6 @@
 """The view while all is well: fresh, quiet, and honest about what was read when."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,7 @@ from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.known import Change, Known, Unknown
 from slurm_operator.slurm.ledger import NOT_READ_YET
 from slurm_operator.slurm.model import NodeUpdate
-from slurm_operator.slurm.view import RECENT_SECONDS, SlurmView
+from slurm_operator.slurm.view import SlurmView
 from tests.fakes import slurmrestd as fake
 from tests.fakes.clock import FakeClock
 from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeTransport
@@ -177,27 +176,3 @@ async def test_writing_to_nobody_asks_nothing(cluster: Watched) -> None:
     await cluster.view.drain([], "x")
     await cluster.view.delete([])
     assert cluster.slurm.calls == []
-
-
-async def test_a_recent_poll_serves_as_the_last_look(cluster: Watched) -> None:
-    """It began after the first read, and only a moment ago; else the node is read by itself."""
-    first = cluster.known.began_at
-
-    async def reads(name: str) -> int:
-        before = cluster.slurm.count("GET node/")
-        assert (await cluster.view.look_after(name, first) is None) is (name == "none")
-        return cluster.slurm.count("GET node/") - before
-
-    assert await reads("w-1") == 1, "a read does not confirm itself"
-    await cluster.until(lambda state: isinstance(state, Known) and state.began_at > first)
-    assert (await reads("w-1"), await reads("none")) == (0, 0)
-    with cluster.slurm.failing(replace(fake.hang(), only=lambda call: call.startswith("GET nodes/"))):
-        await asyncio.sleep(RECENT_SECONDS + 0.1)
-        assert await reads("w-1") == 1, "an old poll is no last look"
-
-
-async def test_a_write_that_no_read_has_shown_is_no_last_look(cluster: Watched) -> None:
-    await cluster.view.delete(("w-1",))
-    before = cluster.slurm.count("GET node/")
-    assert await cluster.view.look_after("w-1", 0.0) is None
-    assert cluster.slurm.count("GET node/") == before + 1
