@@ -17,7 +17,15 @@ from slurm_operator.api.nodeset import NodeSet, NodeSetStatus
 from slurm_operator.kube.kinds import PODS, Pod
 from slurm_operator.nodeset.choose import choose
 from slurm_operator.nodeset.decide import decide
-from slurm_operator.nodeset.slurm_actions import Drain, Forget, RemoveDrained, RemoveUnregistered, Resume, Undrain
+from slurm_operator.nodeset.slurm_actions import (
+    KEPT_SECONDS,
+    Drain,
+    Forget,
+    RemoveDrained,
+    RemoveUnregistered,
+    Resume,
+    Undrain,
+)
 from slurm_operator.nodeset.world import Standing, World
 from slurm_operator.runtime.actions import Create, Kube
 from slurm_operator.slurm import rest
@@ -61,8 +69,8 @@ class Cluster:
         assert resource is PODS
         self.deleted.append(name)
 
-    def note_kept(self, nodes: Iterable[str]) -> None:
-        self.kept.update(nodes)
+    def note_kept(self, names: Iterable[str], seconds: float = KEPT_SECONDS) -> None:
+        self.kept.update(names)
 
     def monotonic(self) -> float:
         return Clock.monotonic()

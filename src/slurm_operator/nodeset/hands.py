@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Key
-from slurm_operator.nodeset.slurm_actions import RemovalHands
+from slurm_operator.nodeset.slurm_actions import KEPT_SECONDS, RemovalHands
 from slurm_operator.nodeset.world import Failures
 from slurm_operator.runtime.actions import Kube
 from slurm_operator.runtime.clock import Clock
@@ -13,8 +13,6 @@ from slurm_operator.runtime.plan import Action
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.view import SlurmView
 
-KEPT_SECONDS = 60.0
-"""Seconds to wait before retrying a record deletion that was refused."""
 DEPARTED_SECONDS = 900.0
 """Seconds for which the address of an ended pod is remembered; Slurm gives a silent node up sooner than that."""
 STABLE_SECONDS = 600.0
@@ -93,6 +91,6 @@ class Hands:
     def monotonic(self) -> float:
         return self.clock.monotonic()
 
-    def note_kept(self, names: Iterable[str]) -> None:
-        until = self.clock.now() + KEPT_SECONDS
+    def note_kept(self, names: Iterable[str], seconds: float = KEPT_SECONDS) -> None:
+        until = self.clock.now() + seconds
         self.memory.kept.update(dict.fromkeys(names, until))

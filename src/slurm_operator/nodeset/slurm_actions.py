@@ -9,7 +9,7 @@ from slurm_operator.nodeset.evidence import belongs
 from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import Done, Urgency
-from slurm_operator.slurm.errors import SlurmError
+from slurm_operator.slurm.errors import AuthFailed, CircuitOpen, SlurmError
 from slurm_operator.slurm.hostlist import compress
 from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.states import (
@@ -28,6 +28,11 @@ JOBS_MAX_AGE_SECONDS = 1.0
 JOBS_OLDEST_SECONDS = 10.0
 """Seconds after the end of a read of all jobs for which records are deleted by it, however costly a new one is."""
 
+KEPT_SECONDS = 60.0
+"""Seconds to wait before retrying a record deletion that was refused."""
+UNHEARD_SECONDS = 5.0
+"""Seconds to wait before retrying a record deletion that did not reach slurmctld, or whose answer did not reach us."""
+
 
 class SlurmHands(Protocol):
     """What Slurm actions need of the controller that runs them."""
@@ -35,8 +40,8 @@ class SlurmHands(Protocol):
     @property
     def slurm(self) -> SlurmView: ...
 
-    def note_kept(self, names: Iterable[str]) -> None:
-        """Remember that these records could not be deleted just now."""
+    def note_kept(self, names: Iterable[str], seconds: float = KEPT_SECONDS) -> None:
+        """Remember for some time that these records could not be deleted just now."""
         ...
 
     def monotonic(self) -> float:
@@ -141,8 +146,9 @@ class Forget(SlurmAction):
         hands.note_kept(set(self.nodes) - set(nodes))
         try:
             await hands.slurm.delete(nodes)
-        except SlurmError:
-            hands.note_kept(nodes)
+        except SlurmError as error:
+            unheard = error.outage or isinstance(error, AuthFailed | CircuitOpen)
+            hands.note_kept(nodes, UNHEARD_SECONDS if unheard else KEPT_SECONDS)
             raise
         return Done(wrote=bool(nodes))
 

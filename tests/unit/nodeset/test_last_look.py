@@ -3,10 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
-from slurm_operator.nodeset.slurm_actions import Drain, Forget, RemoveUnregistered, Resume, Undrain
+from slurm_operator.nodeset.slurm_actions import (
+    KEPT_SECONDS,
+    UNHEARD_SECONDS,
+    Drain,
+    Forget,
+    RemoveUnregistered,
+    Resume,
+    Undrain,
+)
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Known
@@ -34,13 +43,14 @@ class Shell:
         self.server.add_nodes("gpu-[0-19]", flags=["DYNAMIC_NORM", "DRAIN"], reason=OURS)
         client = SlurmClient("http://slurm", KEY, self.clock, transport=FakeTransport(self.server))
         self.slurm = SlurmView(client, self.clock, pace or Pace(quiet=14.0))
-        self.kept: set[str] = set()
+        self.kept: dict[str, float] = {}
+        """Seconds for which each record is left alone."""
 
     def monotonic(self) -> float:
         return self.clock.monotonic()
 
-    def note_kept(self, names: Iterable[str]) -> None:
-        self.kept.update(names)
+    def note_kept(self, names: Iterable[str], seconds: float = KEPT_SECONDS) -> None:
+        self.kept.update(dict.fromkeys(names, seconds))
 
     def node(self, name: str, **change: object) -> FakeNode:
         for field, value in change.items():
@@ -132,7 +142,7 @@ async def test_a_record_that_became_named_or_claimed_is_kept(shell: Shell) -> No
     nodes = tuple(f"gpu-{number}" for number in range(9, 16))
     await Forget(nodes).run(shell)
     assert sorted(set(nodes) - shell.server.nodes.keys()) == ["gpu-15"]
-    assert shell.kept == set(nodes) - {"gpu-15"}
+    assert shell.kept.keys() == set(nodes) - {"gpu-15"}
 
 
 def test_no_record_is_deleted_by_a_list_of_jobs_that_is_old() -> None:
@@ -148,10 +158,10 @@ def test_no_record_is_deleted_by_a_list_of_jobs_that_is_old() -> None:
             crowded.server.start_job(1, "", state="PENDING", required="gpu-1")
             await asyncio.sleep(6)
             assert not (await Forget(("gpu-1",)).run(crowded)).wrote
-            assert ("gpu-1" in crowded.server.nodes, crowded.kept) == (True, set())
+            assert ("gpu-1" in crowded.server.nodes, crowded.kept) == (True, {})
             await asyncio.sleep(60)
             assert not (await Forget(("gpu-1",)).run(crowded)).wrote
-            assert ("gpu-1" in crowded.server.nodes, crowded.kept) == (True, {"gpu-1"})
+            assert ("gpu-1" in crowded.server.nodes, crowded.kept) == (True, {"gpu-1": KEPT_SECONDS})
             crowded.server.end_job(1)
             await asyncio.sleep(60)
             assert (await Forget(("gpu-1",)).run(crowded)).wrote
@@ -211,3 +221,24 @@ async def test_no_record_is_deleted_while_the_jobs_cannot_be_listed(shell: Shell
     ):
         await Forget(("gpu-0",)).run(shell)
     assert "gpu-0" in shell.server.nodes
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds"),
+    [
+        (fake.refuse(422, 2016), KEPT_SECONDS),
+        (fake.refuse(500), UNHEARD_SECONDS),
+        (fake.refuse(502), UNHEARD_SECONDS),
+        (fake.refuse(401), UNHEARD_SECONDS),
+        (fake.killed(), UNHEARD_SECONDS),
+        (fake.garbage(), UNHEARD_SECONDS),
+    ],
+    ids=["nodes are busy", "failed", "no slurmctld", "another key", "connection lost", "garbage"],
+)
+async def test_a_deletion_that_was_not_refused_is_tried_again_soon(
+    shell: Shell, fault: fake.Fault, seconds: float
+) -> None:
+    only = replace(fault, only=lambda call: call.startswith("DELETE"))
+    with shell.server.failing(only), pytest.raises(SlurmError):
+        await Forget(("gpu-0",)).run(shell)
+    assert shell.kept == {"gpu-0": seconds}
