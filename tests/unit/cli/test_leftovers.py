@@ -1,8 +1,11 @@
 """What an uninstallation deletes beside NodeSets: their workers have a second owner, which nothing owns."""
 
+import pytest
+
 from slurm_operator.api import names
 from slurm_operator.cli.install import uninstall
 from slurm_operator.cli.leftovers import delete_shared, delete_workers
+from slurm_operator.cli.release import HeldNodeSet, leaves_workers
 from slurm_operator.cli.wiring import MANAGER
 from slurm_operator.desired.workers import budget_owner, workers_objects
 from slurm_operator.kube.client import Client
@@ -67,6 +70,20 @@ async def test_workers_that_an_administrator_orphaned_stay(server: FakeApiServer
     assert left(server, "Pod", "NodeSet", "PodDisruptionBudget") == ["Pod/gpu-0"]
 
 
+@pytest.mark.parametrize(
+    ("finalizer", "deleted", "left"),
+    [("orphan", True, True), ("foregroundDeletion", True, False), ("x", True, False), ("orphan", False, False)],
+)
+async def test_the_finalizer_of_a_cascade_tells_which_one_it_is(
+    client: Client, finalizer: str, deleted: bool, left: bool
+) -> None:
+    """The garbage collector is not done with the NodeSet yet."""
+    when = "2027-01-15T08:00:00Z" if deleted else None
+    finalizers = (names.FINALIZER_WORKERS, finalizer)
+    meta = ObjectMeta(name="gpu", namespace=HERE, finalizers=finalizers, deletion_timestamp=when)
+    assert await leaves_workers(client, HeldNodeSet(metadata=meta)) is left
+
+
 async def test_what_others_made_stays(server: FakeApiServer, client: Client) -> None:
     await make_shared(client, manager="kubectl")
     await delete_shared(client)
@@ -99,3 +116,10 @@ async def test_an_uninstallation_takes_the_workers_of_a_nodeset_that_is_being_de
         "Pod/cpu-0",
         "PodDisruptionBudget/slurm-workers-pdb-slurm",
     ]
+
+
+async def test_without_the_crds_nothing_shared_is_left(server: FakeApiServer, client: Client) -> None:
+    await make_shared(client)
+    make_nodeset(server)
+    await uninstall(client, "slurm-operator", crds=True)
+    assert left(server, "PodDisruptionBudget", "Service") == []

@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from slurm_operator.api import names
@@ -11,7 +12,9 @@ from slurm_operator.cli import install as module
 from slurm_operator.cli.install import install, uninstall
 from slurm_operator.cli.keys import key_secret
 from slurm_operator.cli.manifests import LABELS, NAME
+from slurm_operator.cli.release import all_nodesets, release
 from slurm_operator.errors import UserError
+from slurm_operator.kube import ApiError
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.transport import Answer
 from tests.fakes.apiserver import FakeApiServer, Writer
@@ -157,6 +160,55 @@ async def test_the_states_of_nodes_and_pods_count_too(client: Client, world: Wor
     await refused(client, world, "busy: gpu-1")
 
 
+async def test_a_job_that_is_suspended_is_not_over(client: Client, world: World) -> None:
+    """With CR_Core its node shows IDLE."""
+    world.delete()
+    world.jobs = [{"job_id": 5, "job_state": ["SUSPENDED"], "nodes": "gpu-0", "user_name": "bob"}]
+    await refused(client, world, "job 5 of bob on gpu-0")
+
+
+async def test_a_pod_that_cannot_be_read_may_run_jobs(client: Client, world: World) -> None:
+    world.delete()
+    pod = world.cluster.kind("Pod")
+    world.cluster.patch(pod, "gpu-1", "default", {"status": {"message": 7}}, writer=STATUS)
+    await refused(client, world, "pod gpu-1 cannot be read: ")
+
+
+async def test_a_nodeset_of_another_version_may_run_jobs(client: Client, world: World) -> None:
+    world.run_job()
+    change = {"spec": {"replicas": "many"}}
+    world.cluster.patch(world.cluster.kind("NodeSet"), "gpu", "default", change, writer=Writer("stranger"))
+    world.delete()
+    await refused(client, world, "job 12 of alice on gpu-1")
+
+
+async def test_a_job_that_starts_before_the_operator_has_ended_counts(
+    client: Client, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended(*_: object) -> None:
+        world.run_job()
+
+    monkeypatch.setattr(module, "_operator_ended", ended)
+    world.delete()
+    with pytest.raises(UserError, match="job 12 of alice on gpu-1"):
+        await uninstall(client, PLACE)
+    assert world.finalizers() == [names.FINALIZER_WORKERS, THEIRS]
+
+
+async def test_a_nodeset_in_the_operators_own_namespace_goes_with_it(client: Client, world: World) -> None:
+    meta = {"name": "own", "finalizers": [names.FINALIZER_WORKERS]}
+    world.create("NodeSet", {"metadata": meta, "spec": {"controllerRef": {"name": "one"}}}, PLACE)
+    spec = {"nodeName": "node", "containers": [{"name": "slurmd", "image": "slurmd"}]}
+    labels = names.selector(names.APP_SLURMD, "own")
+    world.create("Pod", {"metadata": {"name": "own-0", "labels": labels}, "spec": spec}, PLACE)
+    with pytest.raises(UserError, match="NodeSet slurm-operator/own: Slurm cannot be asked about the jobs on own-0"):
+        await uninstall(client, PLACE)
+    assert world.installed
+    world.delete("Pod", "own-0", PLACE)
+    await uninstall(client, PLACE)
+    assert world.cluster.list(world.cluster.kind("NodeSet"), PLACE) == []
+
+
 async def test_a_nodeset_that_stays_keeps_its_finalizer(
     world: World, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,3 +260,11 @@ async def test_a_refusal_names_some_of_many_jobs(client: Client, world: World) -
     world.jobs.append({"job_id": 99, "job_state": ["RUNNING"], "nodes": "gpu-[0"})
     world.delete()
     await refused(client, world, "job 9 of 0 on gpu-0", "and 6 more jobs")
+
+
+async def test_a_successor_of_the_same_name_keeps_its_finalizer(client: Client, world: World) -> None:
+    (seen,) = await all_nodesets(client)
+    earlier = msgspec.structs.replace(seen, metadata=msgspec.structs.replace(seen.metadata, uid="uid-earlier"))
+    with pytest.raises(ApiError):
+        await release(client, earlier)
+    assert world.finalizers() == [names.FINALIZER_WORKERS, THEIRS]

@@ -148,12 +148,10 @@ def test_a_machine_without_kubectl_is_offered_the_stages_own(monkeypatch: pytest
     assert "local kubectl --name mine exec -n slurm -it deploy/login -- bash" in words
 
 
-@pytest.mark.parametrize("force", [False, True])
-def test_a_cluster_of_ones_own_is_not_removed_while_jobs_run(force: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `down` did to a cluster of one's own, which has no NodeSets."""
     done: list[str] = []
-
-    async def busy(*_: object) -> None:
-        raise UserError("job 12 of alice on gpu-1")
 
     async def none(*_: object) -> list[object]:
         return []
@@ -170,8 +168,36 @@ def test_a_cluster_of_ones_own_is_not_removed_while_jobs_run(force: bool, monkey
 
     monkeypatch.setattr(tryout, "Manifests", Manifests)
     monkeypatch.setattr(tryout, "all_nodesets", none)
-    monkeypatch.setattr(tryout, "refuse_busy", busy)
     monkeypatch.setattr(tryout, "uninstall", removed)
     monkeypatch.setattr(tryout, "load", lambda **_: None)
+    return done
+
+
+def test_a_cluster_of_ones_own_is_gone_before_its_operator(done: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operator ends its workers in order."""
+    answers = iter([["slurm/small"], ["slurm/small"], ["slurm/small"], []])
+
+    async def left(*_: object) -> list[str]:
+        found = next(answers)
+        done.append(" ".join(found) or "none")
+        return found
+
+    async def idle(*_: object) -> None:
+        done.append("idle")
+
+    monkeypatch.setattr(tryout, "all_nodesets", left)
+    monkeypatch.setattr(tryout, "refuse_busy", idle)
+    assert main(["down", "--context", "prod"]) == 0
+    assert done == ["slurm/small", "idle", "deleted", "slurm/small", "slurm/small", "none", "removed"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_cluster_of_ones_own_is_not_removed_while_jobs_run(
+    done: list[str], force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(*_: object) -> None:
+        raise UserError("job 12 of alice on gpu-1")
+
+    monkeypatch.setattr(tryout, "refuse_busy", busy)
     assert main(["down", "--context", "prod", *(["--force"] if force else [])]) == (0 if force else 1)
     assert done == (["deleted", "forced"] if force else [])

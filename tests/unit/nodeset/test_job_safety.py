@@ -316,8 +316,11 @@ def test_a_worker_on_a_dead_node_goes_once_slurm_has_given_up_its_jobs(gone: str
 
     assert deleted(of("ALLOCATED")) == deleted(of("ALLOCATED", "NOT_RESPONDING")) == deleted(of("IDLE")) == []
     assert deleted(of("DOWN", "NOT_RESPONDING", holding={"gpu-0": (1,)})) == []
+    assert deleted(of("DOWN", "NOT_RESPONDING", "COMPLETING")) == []
     given_up = of("DOWN", "NOT_RESPONDING")
     assert deleted(given_up) == ["gpu-0"]
+    old = known(*records(0, state=("DOWN", "NOT_RESPONDING"), reason=NOT_RESPONDING), age=FRESH_SECONDS + 1)
+    assert deleted(replace(given_up, slurm=old)) == []
     for jobs in (None, JobList(999.0 - FRESH_SECONDS)):
         unlisted = replace(given_up, jobs=jobs)
         assert deleted(unlisted) == []
@@ -349,6 +352,24 @@ def test_nothing_goes_comes_or_is_undrained_while_a_pod_cannot_be_read() -> None
     of = world(staying, *pods(1, rev=revision(staying)), slurm=drained, unreadable=("gpu-0",))
     assert created(of) == deleted(of) == nodes_of(of, Undrain) == nodes_of(of, Forget) == []
     assert condition(of, "Degraded")["reason"] == "UnreadablePod"
+
+
+def test_no_other_pod_is_removed_while_one_cannot_be_read() -> None:
+    scaled_in = nodeset(0, status=told("gpu-0"))
+    unregistered = world(scaled_in, *pods(0, rev=revision(scaled_in)), slurm=known())
+    down = known(*records(0, state=("DOWN", "NOT_RESPONDING"), reason=NOT_RESPONDING))
+    lost = replace(world(nodeset(1), *pods(0, rev=revision(nodeset(1))), slurm=down), nodes={})
+    for of in (unregistered, lost):
+        assert deleted(of) == ["gpu-0"]
+        assert deleted(replace(of, unreadable=("gpu-1",))) == []
+
+
+def test_a_pod_that_cannot_be_read_is_looked_at_again() -> None:
+    """Its changes wake no reconciler."""
+    wanted = nodeset(1)
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=known(*records(0)))
+    assert decide(of).after is None
+    assert decide(replace(of, unreadable=("gpu-1",))).after == WAITING_SECONDS
 
 
 # What administrators set

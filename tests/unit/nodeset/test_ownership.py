@@ -175,10 +175,14 @@ def test_a_foreground_deletion_drains_and_waits_as_any_other() -> None:
 
 def test_a_nodeset_that_is_deleted_makes_and_adopts_nothing() -> None:
     """The garbage collector waits for revisions and ConfigMaps, and would wait for new ones again."""
-    of = world(going("foregroundDeletion", **SSH), orphans=(owned(),), ownership=Ownership(BUDGET_UID, Fate.TAKEN))
-    assert planned(of, Create) == planned(of, Apply) == []
-    assert owner_patches(of) == {}
-    assert finalizers(of) == [["foregroundDeletion"]]
+    leaving, taken = going("foregroundDeletion", **SSH), Ownership(BUDGET_UID, Fate.TAKEN)
+    adoptable = (owned(name="gpu-1", ip="10.0.0.2"),)
+    waits = world(leaving, owned(BUDGET), orphans=adoptable, slurm=known(record("gpu-0", *BUSY)), ownership=taken)
+    free = world(leaving, orphans=adoptable, ownership=taken)
+    for of in (waits, free):
+        assert planned(of, Create) == planned(of, Apply) == []
+        assert owner_patches(of) == {}
+    assert (finalizers(waits), finalizers(free)) == ([], [["foregroundDeletion"]])
 
 
 # Orphan
@@ -200,6 +204,7 @@ def test_workers_that_are_left_are_not_touched_but_for_the_second_owner() -> Non
 def test_the_finalizer_goes_once_no_worker_has_the_second_owner() -> None:
     of = world(going("orphan"), owned(CONTROLLER), ownership=Ownership(BUDGET_UID, Fate.LEFT))
     assert finalizers(of) == [["orphan"]]
+    assert finalizers(replace(of, unreadable=("gpu-1",))) == []
     later = world(going(), orphans=(owned(),), ownership=Ownership(BUDGET_UID, Fate.TAKEN))
     assert [str(action) for action in decide(later).actions] == ["patch NodeSet slurm/gpu"]
 

@@ -1,13 +1,17 @@
 """The shell around `decide`: what others may know of a pass that is under way."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
+from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
+from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.events import Recorder
 from slurm_operator.kube.kinds import NAMESPACES, PODS, Pod
 from slurm_operator.kube.resource import Key
@@ -16,13 +20,17 @@ from slurm_operator.nodeset.observe import Observer
 from slurm_operator.nodeset.reconcile import CROWD, NodeSetReconciler
 from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import Kube
+from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.execute import PlanError
 from slurm_operator.slurm.views import SlurmViews
+from tests.fakes import slurmrestd as fake
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import FakeClock
-from tests.unit.nodeset.make import nodeset, world
+from tests.fakes.slurmrestd import FakeSlurm, FakeTransport
+from tests.unit.nodeset.make import known, nodeset, revision, world
+from tests.unit.nodeset.plans import BUSY, pods, records
 
-KEY = ("slurm", "gpu")
+KEY, CLUSTER = ("slurm", "gpu"), ("slurm", "slurm")
 
 
 class Sight:
@@ -74,3 +82,47 @@ async def test_pods_that_are_refused_stop_no_other_pod() -> None:
             with pytest.raises(PlanError):
                 await reconcile(KEY)
         assert [line.code for line in server.log("create", "pods")].count(201) == len(pods)
+
+
+@asynccontextmanager
+async def asking(seen: World, slurm: FakeSlurm) -> AsyncIterator[NodeSetReconciler]:
+    """A reconciler that sees this world and can ask this Slurm."""
+    clock = SystemClock()
+    views = SlurmViews(clock, transport=lambda: FakeTransport(slurm))
+    views.set(CLUSTER, "http://slurm", slurm.key)
+    async with FakeApiServer() as server, Client(KubeConfig(server.url)) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": KEY[0]}})
+        spec = {"controllerRef": {"name": CLUSTER[1]}}
+        await client.create(NODESETS, {"metadata": {"name": KEY[1], "namespace": KEY[0]}, "spec": spec})
+        kube = Kube(client, Recorder(client, "test", clock=clock), {}, manager="test")
+        try:
+            yield NodeSetReconciler(cast("Observer", Sight(seen)), kube, views, clock)
+        finally:
+            await views.close()
+
+
+@pytest.mark.parametrize("fault", [fake.hang(), fake.refuse(500)], ids=["hangs", "fails"])
+async def test_a_list_of_jobs_that_cannot_be_read_holds_up_no_drain(fault: fake.Fault) -> None:
+    """`jobs/` hangs or fails while `nodes/` answers: after two seconds the pass goes on without the list."""
+    wanted, slurm = nodeset(1), FakeSlurm(SystemClock().now)
+    slurm.add_nodes("gpu-[0-1]")
+    seen = world(wanted, *pods(0, 1, rev=revision(wanted)), slurm=known(*records(0, 1, state=BUSY)), jobs=None)
+    only = replace(fault, only=lambda call: call.startswith("GET jobs/"))
+    async with asking(seen, slurm) as reconcile:
+        with slurm.failing(only):
+            await asyncio.wait_for(reconcile(KEY), 10)
+    assert slurm.count("GET jobs") == 1
+    assert sum("DRAIN" in node.flags for node in slurm.nodes.values()) == 1
+
+
+async def test_the_jobs_are_listed_for_a_worker_whose_node_is_gone() -> None:
+    """Otherwise nothing shows that Slurm has given them up, and the worker is never replaced."""
+    wanted, slurm = nodeset(1, status=NodeSetStatus(updated_replicas=1)), FakeSlurm(SystemClock().now)
+    down = known(*records(0, state=("DOWN", "NOT_RESPONDING"), reason="Not responding"))
+    seen = world(wanted, *pods(0, rev=revision(wanted)), slurm=down, jobs=None)
+    async with asking(seen, slurm) as reconcile:
+        await reconcile(KEY)
+        assert slurm.count("GET jobs") == 0
+    async with asking(replace(seen, nodes={}), slurm) as reconcile:
+        await reconcile(KEY)
+        assert slurm.count("GET jobs") == 1

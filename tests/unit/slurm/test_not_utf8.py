@@ -155,6 +155,14 @@ def test_any_bytes_in_any_pieces(reasons: list[bytes], indent: int | None, chunk
     assert [node.reason for node in found] == [reason.decode(errors="replace") for reason in readable]
 
 
+def test_a_long_list_with_such_bytes_is_still_read_in_pieces() -> None:
+    nodes = b",".join(b'{"name":"w-%d","reason":"\xff","pad":"%s"}' % (at, b"p" * 9000) for at in range(50))
+    pieces: list[Sequence[Node]] = []
+    stream = ListStream("nodes", msgspec.json.Decoder(tuple[Node, ...]), msgspec.json.Decoder(Nodes), pieces.append)
+    stream.feed(b'{"meta":"\xff","nodes":[' + nodes + b"]}")
+    assert sum(map(len, pieces)) > 40
+
+
 def test_a_reason_that_was_replaced_is_never_ours() -> None:
     assert not is_ours(f"{REASON_PREFIX}d\ufffdfaut")
     assert drain_owner(("IDLE", "DRAIN"), f"{REASON_PREFIX}d\ufffdfaut") is DrainOwner.FOREIGN

@@ -86,6 +86,20 @@ async def test_a_caller_that_needs_a_later_read_does_not_get_the_one_under_way(c
     assert (await first).began_at < asked <= second.began_at
 
 
+async def test_a_read_under_way_ends_with_the_view(clock: FakeClock) -> None:
+    watched = Watched(clock)
+    running = asyncio.create_task(watched.view.run())
+    await watched.until(lambda state: isinstance(state, Known))
+    before = asyncio.all_tasks()
+    with watched.slurm.failing(fake.Fault(delay=1e9, only=lambda call: call.startswith("GET jobs/"))):
+        with pytest.raises(errors.SlurmError):
+            await watched.view.read_jobs(30.0, patience=2.0)
+        (reading,) = asyncio.all_tasks() - before
+        running.cancel()
+        await asyncio.wait([running])
+    assert reading.cancelled()
+
+
 async def test_a_new_slurmctld_has_no_list_yet(cluster: Watched) -> None:
     await cluster.view.read_jobs(0)
     assert cluster.view.jobs is not None
