@@ -77,7 +77,7 @@ async def test_the_view_stays_known(lab: SlurmLab, client: SlurmClient) -> None:
         await until(known)
         assert isinstance(view.state, Known)
         assert view.state.nodes[DRAINED].reason == record.reason
-        assert (await view.read_jobs(0)).jobs == {BUSY: (job_id,)}
+        assert (await view.read_jobs(0)).holding == {BUSY: (job_id,)}
         assert isinstance(view.state, Known)
     finally:
         await views.close()

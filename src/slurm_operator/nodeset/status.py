@@ -167,7 +167,7 @@ def _kept_records(world: World) -> Iterator[str]:
 def _wait_for(world: World, worker: Worker) -> str:
     match worker.standing:
         case Standing.BUSY:
-            jobs = world.jobs.jobs.get(worker.name, ()) if world.jobs is not None else ()
+            jobs = world.jobs.holding.get(worker.name, ()) if world.jobs is not None else ()
             which = f" {', '.join(map(str, jobs[:_NAMED]))}" if jobs else "s"
             return f"job{which} on {worker.name} to end{_until(world, worker)}"
         case Standing.UNSURE:

@@ -5,10 +5,11 @@ A node list that cannot be read does not affect other jobs. It is reported in `s
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar, cast
 
-from slurm_operator.slurm.client import NotChanged, SlurmClient
+from slurm_operator.slurm.client import Listing, NotChanged, SlurmClient
 from slurm_operator.slurm.clock import Clock
 from slurm_operator.slurm.errors import DeadlineExceeded, Garbage, SlurmError
 from slurm_operator.slurm.hostlist import HostlistError, expand
@@ -41,6 +42,9 @@ _NOT_OVER = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT",
 """Flags with which a job in a final state still holds resources, or runs again."""
 
 Ids = tuple[int, ...]
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +61,6 @@ class JobList:
     """Nodes with a running job whose end Slurm does not tell."""
     skipped: Ids = ()
     """Unfinished jobs with a node list that cannot be read."""
-    jobs: Mapping[str, Ids] = field(default_factory=dict)
-    """Per node: its running jobs."""
     holding: Mapping[str, Ids] = field(default_factory=dict)
     """Per node: unfinished jobs that are allocated to it, in whatever state (suspended, completing, ...)."""
     naming: Mapping[str, Ids] = field(default_factory=dict)
@@ -118,8 +120,7 @@ class JobListBuilder:
         self._latest: dict[str, float] = {}
         self._untold: set[str] = set()
         self._skipped: list[int] = []
-        self._jobs: dict[str, list[int]] = {}
-        self._holding: dict[str, list[int]] = {}
+        self._holding: dict[str, Ids] = {}
         self._naming: dict[str, list[int]] = {}
         self._partitions: dict[str, list[int]] = {}
 
@@ -137,10 +138,10 @@ class JobListBuilder:
         except HostlistError:
             self._skipped.append(job.job_id)
             return
-        _append(self._holding, allocated, job.job_id)
+        for name in allocated:
+            self._holding[name] = (*self._holding.get(name, ()), job.job_id)
         _append(self._naming, named, job.job_id)
         if is_running(job):
-            _append(self._jobs, allocated, job.job_id)
             self._note_end(allocated, job_end(job))
 
     def _note_end(self, nodes: Iterable[str], end: float | None) -> None:
@@ -160,8 +161,7 @@ class JobListBuilder:
             latest=self._latest,
             untold=frozenset(self._untold),
             skipped=tuple(self._skipped),
-            jobs=_frozen(self._jobs),
-            holding=_frozen(self._holding),
+            holding=self._holding,
             naming=_frozen(self._naming),
             partitions=_frozen(self._partitions),
         )
@@ -212,8 +212,8 @@ class JobListReader:
         self._pace = pace
         self._last: JobList | None = None
         self._last_update = 0
-        self._ahead = 0.0
-        """Seconds by which slurmctld's clock was ahead of our monotonic one at the last list."""
+        self._clock_then = _SlurmctldClock(0, 0.0)
+        """At the last list that was not answered with "nothing changed"."""
         self._epoch = -1
         self._budget = pace.for_lists(clock.monotonic)
         self._reading: _Reading | None = None
@@ -264,37 +264,59 @@ class JobListReader:
             self._failed_at = self._clock.monotonic()
 
     async def _read(self, epoch: int) -> JobList:
+        """Ask for everything at the same time: a slow slurmctld takes its time for each answer."""
         now = self._clock.monotonic()
         last = self.last(epoch)
-        found = await self._changed(now, self._last_update if last is not None else 0)
-        if found is None and last is not None:
-            found = await self._changed(now, 0) if await self._went_back() else replace(last, began_at=now)
-        if found is None:
+        builder = JobListBuilder(now)
+        listing, clock, reservations = await _all_of(
+            self._client.jobs(builder.add, self._last_update if last is not None else 0),
+            self._ask_clock(),
+            self._client.reservations(),
+        )
+        if isinstance(listing, NotChanged) and clock.ahead < self._clock_then.ahead - CLOCK_SECONDS:
+            listing = await self._client.jobs(builder.add)
+        if isinstance(listing, Listing):
+            await self._note_update(listing, clock)
+            found = builder.build()
+        elif last is not None:
+            found = replace(last, began_at=now)
+        else:
             raise Garbage("GET jobs/", "nothing changed, although all jobs were asked for")
-        found = with_reservations(found, await self._client.reservations())
+        found = with_reservations(found, reservations)
         self._last, self._epoch = replace(found, read_seconds=self._clock.monotonic() - now), epoch
         return self._last
 
-    async def _changed(self, began_at: float, update_time: int) -> JobList | None:
-        """Return all jobs; None if none has changed since `update_time`."""
-        builder = JobListBuilder(began_at)
-        listing = await self._client.jobs(builder.add, update_time)
-        if isinstance(listing, NotChanged):
-            return None
+    async def _note_update(self, listing: Listing[Job], clock: "_SlurmctldClock") -> None:
+        """Note what the next read may ask for changes since: nothing if slurmctld's clock was set back meanwhile."""
         self._budget.spend(self._pace.price(listing.cost))
-        self._last_update = listing.last_update
-        self._ahead = (await self._client.diag()).now - self._clock.monotonic()
-        return builder.build()
+        if listing.last_update > clock.now + CLOCK_SECONDS:  # told after the list, or before it was set back
+            clock = await self._ask_clock()
+        self._last_update = listing.last_update if listing.last_update <= clock.now + CLOCK_SECONDS else 0
+        self._clock_then = clock
 
-    async def _went_back(self) -> bool:
-        """Return whether slurmctld's clock was set back since the last list: "nothing changed" means nothing then."""
-        ahead = (await self._client.diag()).now - self._clock.monotonic()
-        return ahead < self._ahead - CLOCK_SECONDS
+    async def _ask_clock(self) -> "_SlurmctldClock":
+        now = (await self._client.diag()).now
+        return _SlurmctldClock(now, now - self._clock.monotonic())
 
     async def close(self) -> None:
         if self._reading is not None:
             self._reading.task.cancel()
             await asyncio.wait({self._reading.task})
+
+
+class _SlurmctldClock(NamedTuple):
+    now: int
+    ahead: float
+    """Seconds by which it is ahead of our monotonic clock: less than before if it was set back."""
+
+
+async def _all_of(first: Awaitable[A], second: Awaitable[B], third: Awaitable[C]) -> tuple[A, B, C]:
+    """Wait for all of them, also if one fails: none goes on unwatched."""
+    found = await asyncio.gather(first, second, third, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return cast("tuple[A, B, C]", tuple(found))
 
 
 @dataclass(slots=True)

@@ -108,7 +108,7 @@ def test_a_broken_worker_that_is_named_is_replaced_and_its_record_stays() -> Non
 
 def test_a_job_that_asked_for_the_node_it_runs_on_does_not_stop_its_update() -> None:
     wanted = nodeset(1)
-    own = job_list(naming={"gpu-0": (12,)}, holding={"gpu-0": (12,)}, jobs={"gpu-0": (12,)})
+    own = job_list(naming={"gpu-0": (12,)}, holding={"gpu-0": (12,)})
     of = world(wanted, *pods(0, rev="old"), slurm=known(*records(0, state=BUSY)), jobs=own)
     assert nodes_of(of, Drain) == ["gpu-0"]
 

@@ -17,7 +17,7 @@ from slurm_operator.slurm.known import Unknown
 from tests.unit.nodeset.make import BUDGET_UID, NOW, at, job_list, known, node, nodeset, record, revision, world
 from tests.unit.nodeset.plans import condition, created, deleted, nodes_of, planned, pods, records, told
 
-LISTED: dict[str, Any] = {"holding": {"gpu-0": (7,)}, "jobs": {"gpu-0": (7,)}}
+LISTED: dict[str, Any] = {"holding": {"gpu-0": (7,)}}
 UNKNOWN = Unknown(NOW - 5, "slurmrestd is away")
 
 

@@ -61,7 +61,7 @@ def test_a_new_process_repeats_what_the_last_one_said_until_slurm_has_had_time_t
 def test_a_new_process_repeats_what_is_waited_for_until_slurm_has_had_time_to_answer() -> None:
     busy = known(*records(0, state=("MIXED", "DRAIN"), reason="slurm-operator: scaled in"))
     wanted = nodeset(0)
-    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=busy, jobs=job_list(jobs={"gpu-0": (7,)}))
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=busy, jobs=job_list(holding={"gpu-0": (7,)}))
     (status,) = [a.manifest["status"] for a in planned(of, ApplyStatus)]
     reported = msgspec.convert(status, NodeSetStatus)
     told = condition(of, "Progressing")["message"]

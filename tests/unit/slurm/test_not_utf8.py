@@ -71,7 +71,7 @@ async def test_the_view_stays_known(client: SlurmClient, slurm: FakeSlurm) -> No
         assert isinstance(view.state, Known)
         assert view.state.nodes["w-3"].reason == "d\ufffdfaut"
         slurm.start_job(7, "w-1").name = "j\udcffb"
-        assert (await view.read_jobs(0)).jobs == {"w-1": (7,)}
+        assert (await view.read_jobs(0)).holding == {"w-1": (7,)}
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -94,10 +94,11 @@ async def test_a_read_under_way_ends_with_the_view(clock: FakeClock) -> None:
     with watched.slurm.failing(fake.Fault(delay=1e9, only=lambda call: call.startswith("GET jobs/"))):
         with pytest.raises(errors.SlurmError):
             await watched.view.read_jobs(30.0, patience=2.0)
-        (reading,) = asyncio.all_tasks() - before
+        reading = asyncio.all_tasks() - before
         running.cancel()
         await asyncio.wait([running])
-    assert reading.cancelled()
+    assert reading
+    assert all(task.done() for task in reading)
 
 
 async def test_a_new_slurmctld_has_no_list_yet(cluster: Watched) -> None:
@@ -182,3 +183,65 @@ async def test_the_deletion_of_the_last_records_is_seen(cluster: Watched) -> Non
     await asyncio.sleep(3)
     assert cluster.known.nodes == {}
     assert all(cluster.seen(name).confirmed for name in names)
+
+
+async def test_a_slow_slurmctld_lists_jobs_and_reservations_in_the_time_of_one_answer(cluster: Watched) -> None:
+    cluster.slurm.start_job(1, "w-1")
+    cluster.slurm.reservations["exam"] = {"name": "exam", "node_list": "w-2"}
+    with cluster.slurm.failing(fake.slow(12)):
+        for _ in range(2):  # all jobs, then changes only
+            began = cluster.clock.monotonic()
+            found = await cluster.view.read_jobs(0)
+            assert cluster.clock.monotonic() - began <= 12.1
+            assert (found.holding, found.reserved) == ({"w-1": (1,)}, {"w-2": ("exam",)})
+            await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("call", ["GET jobs/", "GET reservations/", "GET diag/"])
+async def test_no_list_without_one_of_its_parts(cluster: Watched, call: str) -> None:
+    with cluster.slurm.failing(fake.Fault(status=500, only=lambda made: made == call)):
+        with pytest.raises(errors.ServerFailed):
+            await cluster.view.read_jobs(0)
+        assert cluster.view.jobs is None
+
+
+@pytest.mark.parametrize("answered", ["before the list", "after the list"])
+async def test_a_clock_that_is_set_back_during_a_read_hides_no_job(cluster: Watched, answered: str) -> None:
+    """The list is of the time before, or of the time after; slurmctld's clock was read on the other side."""
+    slurm, ahead = cluster.slurm, [600.0]
+    slurm.now = lambda: cluster.clock.now() + ahead[0]
+    slurm.start_job(1, "w-1")
+    serve, set_back_by = slurm._serve, "/jobs/" if answered == "after the list" else "/diag/"
+
+    def set_back(method: str, target: str, token: str | None, body: bytes | None) -> fake.FakeAnswer:
+        given = serve(method, target, token, body)
+        if set_back_by in target:
+            ahead[0] = 0.0
+        return given
+
+    slurm._serve = set_back  # type: ignore[method-assign] # until the end of the test
+    late = "GET diag/" if answered == "after the list" else "GET jobs/"
+    with slurm.failing(fake.Fault(delay=1.0, only=lambda made: made == late)):
+        await cluster.view.read_jobs(0)
+    await asyncio.sleep(60)
+    slurm.start_job(2, "w-2")
+    assert (await cluster.view.read_jobs(0)).holding == {"w-1": (1,), "w-2": (2,)}
+
+
+async def test_a_list_that_takes_long_is_asked_for_changes_the_next_time(cluster: Watched) -> None:
+    """Its time is later than that of slurmctld's clock, which was told at once: the clock is asked again."""
+    asked: list[str] = []
+    serve = cluster.slurm._serve
+
+    def noted(method: str, target: str, token: str | None, body: bytes | None) -> fake.FakeAnswer:
+        if "/jobs/" in target:
+            asked.append(target)
+        return serve(method, target, token, body)
+
+    cluster.slurm._serve = noted  # type: ignore[method-assign] # until the end of the test
+    cluster.slurm.start_job(1, "w-1")
+    with cluster.slurm.failing(fake.Fault(delay=5.0, only=lambda made: made == "GET jobs/")):
+        await cluster.view.read_jobs(0)
+    await asyncio.sleep(60)
+    assert (await cluster.view.read_jobs(0)).holding == {"w-1": (1,)}
+    assert ["update_time" in target for target in asked] == [False, True]
