@@ -15,7 +15,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
     quiet: float = 1.0
     """Pause after an answer that said "nothing changed"."""
-    list_share: float = 0.14
+    list_share: float = 0.13
     """Part of one core that slurmrestd may spend on whole lists for us."""
     list_credit: float = 6.0
     """Seconds of it that may be saved up; half is kept for reads that somebody waits for."""
