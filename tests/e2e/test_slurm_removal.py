@@ -197,7 +197,7 @@ async def test_a_record_stays_while_a_job_or_a_reservation_names_it(
                 jobs = await read(client)
                 assert client.version == version
         assert jobs.holding == {here: (both, without)}
-        assert (jobs.naming[here], jobs.naming[idle]) == ((both, without, pending), (both, without, pending, excluding))
+        assert (jobs.naming[here], jobs.naming[idle]) == ((pending,), (both, without, pending, excluding))
         assert jobs.naming.keys() == {here, idle, *(f"n-{number:02}" for number in range(1, 18))}
         assert jobs.reserved == {"w-0": ("exam",), "w-1": ("exam",)}
         assert (jobs.skipped, jobs.odd_reservations) == ((), ())

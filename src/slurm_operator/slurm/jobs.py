@@ -64,7 +64,7 @@ class JobList:
     holding: Mapping[str, Ids] = field(default_factory=dict)
     """Per node: unfinished jobs that are allocated to it, in whatever state (suspended, completing, ...)."""
     naming: Mapping[str, Ids] = field(default_factory=dict)
-    """Per node: unfinished jobs that require or exclude it by name."""
+    """Per node: unfinished jobs that require or exclude it by name, and are not allocated to it."""
     partitions: Mapping[str, Ids] = field(default_factory=dict)
     """Per partition: unfinished jobs that name it."""
     reserved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class JobListBuilder:
             _append(self._partitions, (partition,), job.job_id)
         try:
             allocated = expand(job.nodes)
-            named = [*expand(job.required_nodes), *expand(job.excluded_nodes)]
+            named = {*expand(job.required_nodes), *expand(job.excluded_nodes)}.difference(allocated)
         except HostlistError:
             self._skipped.append(job.job_id)
             return
