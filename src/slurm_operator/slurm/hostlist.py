@@ -11,6 +11,7 @@ from itertools import product
 MOST_NAMES = 100_000
 """More than any cluster has; a mistyped range must not eat the memory."""
 
+_SYNTAX = re.compile(r"[\[\],\s]")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _TRAILING_NUMBER = re.compile(r"(.*?)(\d{1,18})", re.DOTALL)
 _NUMBER = re.compile(r"(\d+)")
@@ -24,6 +25,8 @@ def expand(hostlist: str) -> list[str]:
     """Every name that a hostlist stands for, in its order."""
     if hostlist in ("", "(null)"):
         return []
+    if not _SYNTAX.search(hostlist):
+        return [hostlist]
     names: list[str] = []
     for element in _elements(hostlist):
         for name in _names_of(element):
@@ -67,7 +70,7 @@ def natural_sorted(names: Iterable[str]) -> list[str]:
 
 
 def _refuse_syntax(name: str) -> None:
-    if not name or any(char in "[], \t\r\n" for char in name):
+    if not name or _SYNTAX.search(name):
         raise HostlistError(f"{name!r} cannot be a node name")
 
 
