@@ -11,6 +11,7 @@ from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import Done, Urgency
 from slurm_operator.slurm.errors import AuthFailed, CircuitOpen, SlurmError
 from slurm_operator.slurm.hostlist import compress
+from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.states import (
     DrainOwner,
@@ -26,7 +27,7 @@ from slurm_operator.slurm.view import SlurmView
 JOBS_MAX_AGE_SECONDS = 1.0
 """Age that the list of jobs may have in the last look before a record is deleted, if a new one is affordable."""
 JOBS_OLDEST_SECONDS = 10.0
-"""Seconds after the end of a read of all jobs for which records are deleted by it, however costly a new one is."""
+"""Seconds after the end of a read of all jobs for which records and pods go by it, whatever a new one costs."""
 
 KEPT_SECONDS = 60.0
 """Seconds to wait before retrying a record deletion that was refused."""
@@ -89,6 +90,11 @@ class Drain(SlurmAction):
         return Done(wrote=bool(nodes))
 
 
+def _is_too_old(jobs: JobList, hands: SlurmHands) -> bool:
+    """Return whether nothing may be deleted by a list of jobs any more; a later pass finds a newer one."""
+    return hands.monotonic() - jobs.ended_at > JOBS_OLDEST_SECONDS
+
+
 async def _still(slurm: SlurmView, nodes: tuple[str, ...], fits: Callable[[Node], bool]) -> tuple[str, ...]:
     """Return the nodes of which it still holds: an administrator may have acted since our last read."""
     seen = await slurm.look(nodes)
@@ -139,8 +145,8 @@ class Forget(SlurmAction):
 
     async def run(self, hands: SlurmHands) -> Done:
         jobs = await hands.slurm.read_jobs(JOBS_MAX_AGE_SECONDS)
-        if hands.monotonic() - jobs.ended_at > JOBS_OLDEST_SECONDS:
-            return Done(wrote=False)  # a later pass finds a newer list
+        if _is_too_old(jobs, hands):
+            return Done(wrote=False)
         free = tuple(name for name in self.nodes if not jobs.users_of(name))
         nodes = await _still(hands.slurm, free, _may_be_forgotten)
         hands.note_kept(set(self.nodes) - set(nodes))
@@ -185,13 +191,20 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class RemoveDrained(Removal):
-    """Delete a pod whose record stays, if the record still shows it drained.
+    """Delete a pod whose record stays, if the record still shows it drained and no job is listed on it.
 
     The record stays because a job or a reservation names it, because its drain is an administrator's, who may have
-    lifted it since our last read, or because Slurm refused to delete it.
+    lifted it since our last read and set it again, or because Slurm refused to delete it. A suspended job does not show
+    in the state of a node.
     """
 
     proviso: ClassVar[str] = "is still drained"
+
+    async def run(self, hands: RemovalHands) -> Done:
+        jobs = await hands.slurm.read_jobs(JOBS_MAX_AGE_SECONDS)
+        if self.node in jobs.holding or _is_too_old(jobs, hands):
+            return Done(wrote=False)
+        return await Removal.run(self, hands)
 
     def allows(self, node: Node | None) -> bool:
         return node is not None and is_drained(node.state)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -12,10 +14,12 @@ from slurm_operator.nodeset.slurm_actions import (
     UNHEARD_SECONDS,
     Drain,
     Forget,
+    RemoveDrained,
     RemoveUnregistered,
     Resume,
     Undrain,
 )
+from slurm_operator.runtime.actions import Kube
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Known
@@ -43,6 +47,7 @@ class Shell:
         self.server.add_nodes("gpu-[0-19]", flags=["DYNAMIC_NORM", "DRAIN"], reason=OURS)
         client = SlurmClient("http://slurm", KEY, self.clock, transport=FakeTransport(self.server))
         self.slurm = SlurmView(client, self.clock, pace or Pace(quiet=14.0))
+        self.kube = cast("Kube", None)
         self.kept: dict[str, float] = {}
         """Seconds for which each record is left alone."""
 
@@ -242,3 +247,26 @@ async def test_a_deletion_that_was_not_refused_is_tried_again_soon(
     with shell.server.failing(only), pytest.raises(SlurmError):
         await Forget(("gpu-0",)).run(shell)
     assert shell.kept == {"gpu-0": seconds}
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["free", "suspended job"])
+async def test_a_drained_pod_with_a_suspended_job_is_not_deleted(shell: Shell, busy: bool) -> None:
+    """It was resumed, took a job, and was drained again since the list of jobs was read; its node shows IDLE."""
+    shell.node("gpu-1", reason="bad disk")
+    await shell.slurm.read_jobs(30.0)
+    if busy:
+        shell.server.start_job(1, "gpu-1")
+        shell.server.suspend_job(1)
+    await asyncio.sleep(2)
+    client = Deletions()
+    shell.kube = cast("Kube", SimpleNamespace(client=client))
+    await RemoveDrained(pod("gpu-1"), "gpu-1").run(shell)
+    assert client.names == ([] if busy else ["gpu-1"])
+
+
+class Deletions:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def delete(self, resource: object, name: str, *_: object, **__: object) -> None:
+        self.names.append(name)
