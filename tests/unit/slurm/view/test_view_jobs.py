@@ -206,7 +206,9 @@ async def test_no_list_without_one_of_its_parts(cluster: Watched, call: str) -> 
 
 
 @pytest.mark.parametrize("answered", ["before the list", "after the list"])
-async def test_a_clock_that_is_set_back_during_a_read_hides_no_job(cluster: Watched, answered: str) -> None:
+async def test_a_clock_that_is_set_back_during_a_read_hides_no_job(
+    cluster: Watched, answered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The list is of the time before, or of the time after; slurmctld's clock was read on the other side."""
     slurm, ahead = cluster.slurm, [600.0]
     slurm.now = lambda: cluster.clock.now() + ahead[0]
@@ -219,7 +221,7 @@ async def test_a_clock_that_is_set_back_during_a_read_hides_no_job(cluster: Watc
             ahead[0] = 0.0
         return given
 
-    slurm._serve = set_back  # type: ignore[method-assign] # until the end of the test
+    monkeypatch.setattr(slurm, "_serve", set_back)
     late = "GET diag/" if answered == "after the list" else "GET jobs/"
     with slurm.failing(fake.Fault(delay=1.0, only=lambda made: made == late)):
         await cluster.view.read_jobs(0)
@@ -228,7 +230,9 @@ async def test_a_clock_that_is_set_back_during_a_read_hides_no_job(cluster: Watc
     assert (await cluster.view.read_jobs(0)).holding == {"w-1": (1,), "w-2": (2,)}
 
 
-async def test_a_list_that_takes_long_is_asked_for_changes_the_next_time(cluster: Watched) -> None:
+async def test_a_list_that_takes_long_is_asked_for_changes_the_next_time(
+    cluster: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its time is later than that of slurmctld's clock, which was told at once: the clock is asked again."""
     asked: list[str] = []
     serve = cluster.slurm._serve
@@ -238,7 +242,7 @@ async def test_a_list_that_takes_long_is_asked_for_changes_the_next_time(cluster
             asked.append(target)
         return serve(method, target, token, body)
 
-    cluster.slurm._serve = noted  # type: ignore[method-assign] # until the end of the test
+    monkeypatch.setattr(cluster.slurm, "_serve", noted)
     cluster.slurm.start_job(1, "w-1")
     with cluster.slurm.failing(fake.Fault(delay=5.0, only=lambda made: made == "GET jobs/")):
         await cluster.view.read_jobs(0)
