@@ -83,8 +83,9 @@ class Place:
         self.namespace = namespace
         self.audit = audit
         self.slurm = restd.slurm
-        self._config = config
-        self._url = restd.url
+        self.kubeconfig = config
+        """The operator's own account."""
+        self.slurm_url = restd.url
         self._manifests = Manifests(admin, "user", namespace)
 
     async def apply(self, *manifests: Manifest) -> None:
@@ -143,7 +144,7 @@ class Place:
     async def operator(self, *, monitors: bool = False, lead: str = "") -> AsyncIterator[Manager]:
         """The operator's own account, seeing this namespace alone so that tests do not meet."""
         clock = SystemClock()
-        async with Client(load(str(self._config)), clock=clock) as client:
+        async with Client(load(str(self.kubeconfig)), clock=clock) as client:
             caches, views = Caches(client, namespaces=[self.namespace], clock=clock), SlurmViews(clock)
             settings = Settings("cluster.local", monitors=monitors)
             operator = Operator(client, caches, views, clock, self._locate, settings)
@@ -162,7 +163,7 @@ class Place:
                 await views.close()
 
     def _locate(self, restapi: RestApi) -> str:
-        return self._url
+        return self.slurm_url
 
     async def register_workers(self) -> None:
         """Every worker that runs becomes a node of the Slurm; for ever."""
