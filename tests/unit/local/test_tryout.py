@@ -15,6 +15,7 @@ from slurm_local import tryout
 from slurm_local.layout import Names
 from slurm_local.progress import Progress
 from slurm_operator.cli import main
+from slurm_operator.cli.clusters import Cluster
 from slurm_operator.cli.status import Glance, Line
 from slurm_operator.errors import UserError
 
@@ -65,9 +66,9 @@ def fake_build(names: tuple[str, ...], progress: Progress) -> list[Path]:
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that takes long or needs a machine is pretended; the steps and their order are the real ones."""
     pause = asyncio.sleep
-    glances = iter([Glance((Line("NodeSet", "small", False, NOTE),), {}), *[_ready()] * 9])
+    glances = iter([Glance((Line("NodeSet", "small", "no", NOTE),)), *[_ready()] * 9])
 
-    async def look(*_: object) -> Glance:
+    async def look(*_: object, **__: object) -> Glance:
         return next(glances)
 
     async def nothing(*_: object, **__: object) -> None:
@@ -91,7 +92,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ready() -> Glance:
-    return Glance((Line("NodeSet", "small", True, ""),), {"idle": 3})
+    return Glance((Line("NodeSet", "small", "yes"),), (Cluster("slurm", "slurm", {"idle": 3}),))
 
 
 @pytest.fixture
