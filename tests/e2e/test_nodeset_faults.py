@@ -102,7 +102,6 @@ def test_slurmrestd_is_away_in_the_middle_of_a_scale_in(slurm: Slurm, flex: str,
 
 
 def test_slurmctld_is_deleted_under_running_jobs(slurm: Slurm, flex: str) -> None:
-    """scenario 171"""
     job = start_job(slurm, "-p", flex)
     before = slurm.get("pod", "flex-0")["metadata"]["uid"]
     slurm.kubectl("delete", "pod", "slurm-controller-0", timeout=90)
@@ -147,7 +146,7 @@ def wait_named(slurm: Slurm, node: str) -> None:
 
 
 def test_a_kubernetes_node_stops_under_a_worker(slurm: Slurm, spare: str, edge: str) -> None:
-    """A condition names it, jobs elsewhere go on, and the worker comes back with its node. scenario 98"""
+    """A condition names it, jobs elsewhere go on, and the worker comes back with its node."""
     job = start_job(slurm, "-w", "small-0")
     slurm.cluster.cli("node", "stop", spare)
     try:
