@@ -1,5 +1,7 @@
 """Everything around the workers fails while jobs run on them: no job is lost, and nothing needs hands afterwards."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 KUBELET_AWAY_SECONDS = 360
 """Longer than Kubernetes lets pods without a toleration stay on a node that does not answer."""
 OPERATOR = ("-n", "slurm-operator")
+PROGRAM = str(Path(sys.executable).parent / "slurm-operator")
 
 
 @pytest.fixture
@@ -91,6 +94,7 @@ def test_slurmrestd_is_away_in_the_middle_of_a_scale_in(slurm: Slurm, flex: str,
         )
         left = set(slurm.pods(flex))
         assert "flex-2" in left
+        assert "Slurm nodes of slurm (stale: no answer for " in shown_status(slurm)
         never("a worker is deleted while Slurm is unknown", lambda: set(slurm.pods(flex)) != left, seconds)
         job.assert_running()
     finally:
@@ -99,6 +103,11 @@ def test_slurmrestd_is_away_in_the_middle_of_a_scale_in(slurm: Slurm, flex: str,
     job.finish()
     eventually("every worker has left", lambda: slurm.pods(flex) == {}, timeout=120)
     eventually("and its record", lambda: slurm.nodes(flex) == [], timeout=30)
+
+
+def shown_status(slurm: Slurm) -> str:
+    command = [PROGRAM, "status", "-n", slurm.namespace, "--kubeconfig", str(slurm.cluster.kubeconfig)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60).stdout
 
 
 def test_slurmctld_is_deleted_under_running_jobs(slurm: Slurm, flex: str) -> None:
