@@ -28,12 +28,13 @@ up: $(VENV)/ready ## bring a real cluster up and run a first job on it
 down: $(VENV)/ready ## remove every trace of it
 	@$(BIN)/slurm-operator down
 
-check: $(VENV)/ready ## format, lint, types and layers
+check: $(VENV)/ready ## format, lint, types, layers and the table of scenarios
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests bench
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.scenarios
 
 # How many objects the admission rules, and then the webhook, are fuzzed with: a taste in the inner loop, more in CI.
 FUZZ_CASES ?= 1000

@@ -64,7 +64,7 @@ def test_registered_size_equals_the_limits(slurm: Slurm) -> None:
 
 
 def test_a_worker_is_evicted_only_after_its_job(slurm: Slurm, flex: str) -> None:
-    """scenario 99, scenario 168"""
+    """scenario 99"""
     job = start_job(slurm, "-p", flex)
     before = uid(slurm, "flex-0")
 
@@ -161,7 +161,7 @@ def test_a_cancelled_scale_in_is_undone(slurm: Slurm, flex: str) -> None:
 
 
 def test_a_rolling_update_brings_new_features_and_sizes_and_loses_no_job(slurm: Slurm, flex: str) -> None:
-    """scenario 116, scenario 127"""
+    """scenario 116"""
     slurm.scale(flex, 3)
     slurm.wait_ready("nodeset/flex")
     job = start_job(slurm, "-p", flex, "-w", "flex-0", wrap="sleep 20")
@@ -194,7 +194,7 @@ def test_an_unpullable_image_stops_the_update_and_says_why(slurm: Slurm, flex: s
 
 
 def test_an_idle_worker_pod_that_is_deleted_comes_back_to_idle(slurm: Slurm, flex: str) -> None:
-    """scenario 62, scenario 97"""
+    """scenario 97"""
     before = slurm.get("pod", "flex-0")["metadata"]["uid"]
     slurm.kubectl("delete", "pod", "flex-0", timeout=60)
     eventually(
@@ -225,7 +225,7 @@ def test_cordon_and_uncordon_of_a_kubernetes_node_under_a_job(slurm: Slurm) -> N
 
 
 def test_an_administrators_drain_is_left_alone(slurm: Slurm, flex: str) -> None:
-    """Neither a cordon nor an uncordon that the operator saw changes it. scenario 85"""
+    """Neither a cordon nor an uncordon that the operator saw changes it. scenarios 85 and 168"""
     slurm.scale(flex, len(slurm.cluster.nodes) + 1)
     slurm.wait_ready("nodeset/flex")
     drained, other, home = neighbours(slurm, flex)

@@ -1,5 +1,7 @@
 """Everything around the workers fails while jobs run on them: no job is lost, and nothing needs hands afterwards."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 KUBELET_AWAY_SECONDS = 360
 """Longer than Kubernetes lets pods without a toleration stay on a node that does not answer."""
 OPERATOR = ("-n", "slurm-operator")
+PROGRAM = str(Path(sys.executable).parent / "slurm-operator")
 
 
 @pytest.fixture
@@ -91,6 +94,7 @@ def test_slurmrestd_is_away_in_the_middle_of_a_scale_in(slurm: Slurm, flex: str,
         )
         left = set(slurm.pods(flex))
         assert "flex-2" in left
+        assert "Slurm nodes of slurm (stale: no answer for " in shown_status(slurm)
         never("a worker is deleted while Slurm is unknown", lambda: set(slurm.pods(flex)) != left, seconds)
         job.assert_running()
     finally:
@@ -101,8 +105,12 @@ def test_slurmrestd_is_away_in_the_middle_of_a_scale_in(slurm: Slurm, flex: str,
     eventually("and its record", lambda: slurm.nodes(flex) == [], timeout=30)
 
 
+def shown_status(slurm: Slurm) -> str:
+    command = [PROGRAM, "status", "-n", slurm.namespace, "--kubeconfig", str(slurm.cluster.kubeconfig)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60).stdout
+
+
 def test_slurmctld_is_deleted_under_running_jobs(slurm: Slurm, flex: str) -> None:
-    """scenario 171"""
     job = start_job(slurm, "-p", flex)
     before = slurm.get("pod", "flex-0")["metadata"]["uid"]
     slurm.kubectl("delete", "pod", "slurm-controller-0", timeout=90)
@@ -147,7 +155,7 @@ def wait_named(slurm: Slurm, node: str) -> None:
 
 
 def test_a_kubernetes_node_stops_under_a_worker(slurm: Slurm, spare: str, edge: str) -> None:
-    """A condition names it, jobs elsewhere go on, and the worker comes back with its node. scenario 98"""
+    """A condition names it, jobs elsewhere go on, and the worker comes back with its node."""
     job = start_job(slurm, "-w", "small-0")
     slurm.cluster.cli("node", "stop", spare)
     try:

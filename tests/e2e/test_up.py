@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_local.stage import down
+from slurm_local.stage import down, existing
 from tests.e2e.stage import Cluster
 
 pytestmark = pytest.mark.timeout(600)
@@ -102,6 +102,10 @@ def test_up_goes_on_wherever_it_was_interrupted(cluster: Cluster, images: list[P
     assert "COMPLETED" in terminal.text
     assert [line for line in terminal.lines if len(line) > 80] == []
     assert "\x1b" not in terminal.text.replace("\x1b[K", ""), "no colour"
+
+    ours = "type=Warning,reportingComponent=slurm-operator"
+    events = existing(NAME).kubectl("get", "events", "-n", "slurm", "--field-selector", ours, "-o", "name")
+    assert events == "", "nothing that a new user would look into"
 
     removal = Terminal(PROGRAM, "down", "--name", NAME)
     assert removal.end() == 0, removal.text

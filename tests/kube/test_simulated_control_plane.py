@@ -92,7 +92,7 @@ async def _gone(here: Place, kind: str, name: str) -> bool:
 
 
 async def test_children_users_and_others(here: Place) -> None:
-    """scenarios 10, 11, 12, 15, 171: labels of users stay, drift is set back, what goes is left alone."""
+    """Labels of users stay, drift is set back, and what goes is left alone: scenario 11."""
     await here.apply(*example("Controller", "Accounting", "RestApi"))
     async with here.operator():
         await here.all_ready(*BACKBONE)
@@ -294,7 +294,7 @@ async def test_rest_api_services_and_restarts(here: Place) -> None:
 
 
 async def test_login_keys_scale_and_a_missing_controller(here: Place) -> None:
-    """scenarios 14 and 183"""
+    """scenario 183"""
     await here.apply(*example("LoginSet"))
     async with here.operator():
 
@@ -367,7 +367,7 @@ async def test_one_of_two_operators_works(here: Place) -> None:
 
 
 async def test_other_namespaces_are_none_of_its_business(here: Place) -> None:
-    """scenarios 19 and 190: the operator sees its namespaces alone, and references never leave theirs."""
+    """scenario 19: the operator writes to its namespaces alone."""
     elsewhere = token("carol")
     elsewhere["metadata"]["namespace"] = "default"
     await here.apply(elsewhere)

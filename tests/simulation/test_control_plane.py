@@ -108,7 +108,7 @@ async def test_refusals_on_the_way_are_overcome(here: World, how: Refuse | Disco
 
 
 async def test_what_others_change_is_set_back_and_what_they_add_stays(here: World) -> None:
-    """scenarios 12 and 23"""
+    """scenario 12"""
     async with here.operator() as running:
         await until(lambda: here.all_ready(HERE))
         await running.quiet()

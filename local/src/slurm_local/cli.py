@@ -4,8 +4,9 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from slurm_local import settings
 from slurm_local.images import add_image_commands
@@ -26,14 +27,16 @@ def add_commands(subparsers: Subparsers) -> None:
         help="a real multi-node Kubernetes on this machine",
         description="A real multi-node Kubernetes on this machine, without a container engine. Needs Debian and root.",
     )
-    commands: Subparsers = local.add_subparsers(metavar="COMMAND", required=True)
+    commands: Subparsers = local.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_up(commands)
     _command(commands, "down", _down, "remove every trace of the stage")
     _command(commands, "status", _status, "what runs, and where")
     kubeconfig = _command(commands, "kubeconfig", _kubeconfig, "print the kubeconfig of the stage's administrator")
     kubeconfig.add_argument("--path", action="store_true", help="print the path of the file instead")
     kubectl = _command(commands, "kubectl", _kubectl, "run kubectl on the stage; for machines that have none")
-    kubectl.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="for instance: get pods -A")
+    kubectl.usage = "%(prog)s [-h] [--name NAME] [--verbose] [WORD ...]"
+    kubectl.epilog = "The words are kubectl's, its options included, as in: -n slurm get pods."
+    kubectl.set_defaults(words=())
     load = _command(commands, "load-image", _load_image, "bring an image archive into every node")
     load.add_argument("file", type=Path, help="OCI or Docker archive (tar)")
     add_image_commands(commands)
@@ -42,6 +45,37 @@ def add_commands(subparsers: Subparsers) -> None:
     logs.add_argument("component", help="kube-apiserver, etcd, kubelet, containerd, kube-proxy, coredns, ...")
     logs.add_argument("--node", default="", help="of which node (default: the first that has such a log)")
     logs.add_argument("-f", "--follow", action="store_true", help="go on printing what is added")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that, for a command with `words`, reads its own options first and leaves the rest as it is.
+
+    argparse itself refuses an option before the first word that is none.
+    """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.get_default("words") is None:
+            return super().parse_known_args(args, namespace)
+        own, words = _split(args or ())
+        namespace, _ = super().parse_known_args(own, namespace)
+        namespace.words = words
+        return namespace, []
+
+
+def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the leading options that every local command has, and the words after them."""
+    end = 0
+    while end < len(arguments):
+        word = arguments[end]
+        if word == "--":
+            return arguments[:end], arguments[end + 1 :]
+        if word == "--name":
+            end += 2
+        elif word in ("-h", "--help", "--verbose") or word.startswith("--name="):
+            end += 1
+        else:
+            break
+    return arguments[:end], arguments[end:]
 
 
 def _command(commands: Subparsers, name: str, run: object, text: str) -> argparse.ArgumentParser:

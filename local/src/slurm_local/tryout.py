@@ -114,7 +114,7 @@ class Commands:
         return f"{program} {verb} -n {NAMESPACE} {rest}"
 
     def next(self) -> str:
-        status = f"status --context {self.context}" if self.context else "status"
+        status = f"status -n {NAMESPACE}" + (f" --context {self.context}" if self.context else "")
         kubeconfig = self.up_or_down("local kubeconfig --path")
         rows = (
             *(() if self.context else ((f"export KUBECONFIG=$({kubeconfig})", ""),)),
@@ -195,6 +195,7 @@ async def _wait(client: Client, progress: Progress) -> None:
             for line in now.changes(shown):
                 progress.say(_wrapped(line, "  ", "    "))
             if now.ready:
+                now = await glance(client, NAMESPACE, slurm=True)
                 break
             if time.monotonic() > deadline:
                 print(now.table())

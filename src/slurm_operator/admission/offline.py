@@ -1,7 +1,7 @@
 """Checks whole files of manifests without a cluster: the rules of the webhook, with the line of each finding."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final, Literal
@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 from slurm_operator.admission.defaults import Manifest
 from slurm_operator.admission.positions import Document, Position, documents
 from slurm_operator.admission.problem import Facts, Problem
-from slurm_operator.admission.validate import validate
+from slurm_operator.admission.validate_parts import judge_parts
 from slurm_operator.admission.validate_schema import join
-from slurm_operator.admission.warnings import warnings
 from slurm_operator.api import KINDS, Kind, Object
 from slurm_operator.api.names import API_VERSION, GROUP
 
 _KINDS: Final[Mapping[str, Kind[Object]]] = {kind.name: kind for kind in KINDS}
+_START: Final = Position(1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,24 @@ def check(texts: Mapping[str, str]) -> Report:
     return report
 
 
+def unchecked(arguments: Mapping[str, Collection[str]], report: Report) -> Iterator[Finding]:
+    """Yield the arguments of a command line, with the files behind each, that led to no object of ours."""
+    spoken_of = {finding.file for finding in report.findings}
+    ours, others = ({found.file for found in objects} for objects in (report.checked, report.ignored))
+    for argument, files in arguments.items():
+        known = ours | spoken_of
+        if not known.isdisjoint(files):
+            continue
+        if not others.isdisjoint(files):
+            message = f"holds no object of {GROUP}, so nothing in it was checked"
+            yield Finding(argument, _START, "warning", message, hint="name the files that hold Slurm objects")
+        elif set(files) == {argument}:
+            hint = "check the path, or what should have written the file"
+            yield Finding(argument, _START, "error", "holds no object", hint=hint)
+        else:
+            yield Finding(argument, _START, "error", "holds no object", hint="put YAML or JSON files into it")
+
+
 def _objects(file: str, text: str, report: Report) -> Iterator[Located]:
     for document in documents(text):
         report.findings += [Finding(file, found.position, "error", found.message) for found in document.mistakes]
@@ -128,10 +146,9 @@ def _judged(found: Located, facts: Facts) -> Iterable[Finding]:
         near = get_close_matches(found.kind, _KINDS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(_KINDS)}"
         return [found.finding(Problem("kind", f"{GROUP} has no such kind", hint))]
-    problems = validate(kind, found.value, None, facts)
+    problems, unwise = judge_parts(kind, found.value, facts)
     if not found.metadata.get("name") and not found.metadata.get("generateName"):
         problems.append(Problem("metadata.name", "name is missing", "name the object"))
-    unwise = warnings(kind, found.value, facts)
     return [
         *map(found.finding, problems),
         *(found.finding(Problem(warning.path, warning.message), "warning") for warning in unwise),

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slurm_operator.admission.defaults import Manifest, admitted
+from slurm_operator.admission.defaults import Manifest, Stored, admitted
 from slurm_operator.admission.problem import Facts, Needs, Problem
 from slurm_operator.admission.validate_pods import (
     claim_problems,
@@ -48,12 +48,20 @@ def validate(
     """Every reason to refuse the object. An object that is being deleted is never held up."""
     if _metadata(new).get("deletionTimestamp"):
         return []
+    return shape_problems(kind, new) or judged(kind, admitted(kind, new), old, facts or Facts())
+
+
+def shape_problems(kind: Kind[Object], new: Manifest) -> list[Problem]:
+    """Return the parts that do not even have the type that the schema asks for."""
     if not NEEDS_SPEC.holds(new):
         return [Problem("spec", NEEDS_SPEC.message, NEEDS_SPEC.hint)]
     stored = admitted(kind, new)
-    problems = [] if stored.fits else list(schema_problems(schema(kind), stored))
-    if problems := [*problems, *_metadata_problems(_metadata(new))]:
-        return problems
+    problems = [] if stored.fits else schema_problems(schema(kind), stored)
+    return [*problems, *_metadata_problems(_metadata(new))]
+
+
+def judged(kind: Kind[Object], stored: Stored, old: Manifest | None, facts: Facts) -> list[Problem]:
+    """Return what the rules say about an object whose parts have the right types."""
     try:
         typed = load(kind, stored)
     except msgspec.ValidationError as error:
@@ -62,7 +70,7 @@ def validate(
     problems = rule_problems(typed, before)
     if old is None:
         problems += _name_problems(kind, typed.metadata.name)
-    return problems + list(_kind_problems(typed, before, facts or Facts()))
+    return problems + list(_kind_problems(typed, before, facts))
 
 
 def load(kind: Kind[Object], manifest: Manifest) -> Object:

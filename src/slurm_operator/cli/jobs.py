@@ -1,6 +1,5 @@
-"""The jobs of a cluster by state, for somebody who reaches the Kubernetes API only: it passes questions on."""
+"""The slurmrestd of a cluster, for a user who reaches the Kubernetes API only: it passes questions on."""
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,36 +11,11 @@ from slurm_operator.kube.clock import SystemClock
 from slurm_operator.kube.custom import CONTROLLERS, RESTAPIS
 from slurm_operator.kube.kinds import SECRETS
 from slurm_operator.slurm.client import SlurmClient
-from slurm_operator.slurm.errors import SlurmError, Unreachable
+from slurm_operator.slurm.errors import Unreachable
 from slurm_operator.slurm.jobs import is_unfinished
 from slurm_operator.slurm.model import Job, Node
 
 DEADLINE = 10.0
-_SHOWN = ("RUNNING", "PENDING", "COMPLETING", "SUSPENDED")
-
-
-async def jobs_of(client: Client, namespace: str) -> dict[str, str]:
-    """One line for each Controller: how many jobs are in which state, or why nobody knows."""
-    restapis = (await client.list(RESTAPIS, namespace)).items
-    lines = {}
-    for controller in (await client.list(CONTROLLERS, namespace)).items:
-        name = controller.metadata.name
-        mine = choose_restapi(found for found in restapis if found.spec.controller_ref.name == name)
-        if mine is None:
-            lines[name] = "unknown: no RestApi refers to it"
-            continue
-        try:
-            lines[name] = await _counted(client, controller, mine)
-        except (ApiError, SlurmError) as error:
-            lines[name] = f"unknown: {error}"
-    return lines
-
-
-async def _counted(client: Client, controller: Controller, restapi: RestApi) -> str:
-    async with slurm_of(client, controller, restapi) as slurm:
-        states = await slurm.job_states()
-    counts = Counter(word for job in states for word in job.state if word in _SHOWN)
-    return ", ".join(f"{counts[state]} {state.lower()}" for state in _SHOWN if counts[state]) or "none"
 
 
 @dataclass(frozen=True, slots=True)

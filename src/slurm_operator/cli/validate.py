@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from slurm_operator.admission.offline import Report, check
+from slurm_operator.admission.offline import Report, check, unchecked
 from slurm_operator.cli.types import Subparsers
 from slurm_operator.errors import UserError
 
 STDIN = "<stdin>"
+SUFFIXES = (".yaml", ".yml", ".json")
 CANNOT_READ = 2
 
 
@@ -31,11 +32,13 @@ def add_command(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> int:
     try:
-        texts = dict(_texts(options.files))
+        named = (STDIN if name == "-" else name for name in options.files)
+        arguments = {name: dict(_texts(name)) for name in dict.fromkeys(named)}
     except UserError as error:
         print(f"slurm-operator: {error}", file=sys.stderr)
         return CANNOT_READ
-    report = check(texts)
+    report = check({file: text for texts in arguments.values() for file, text in texts.items()})
+    report.findings += unchecked(arguments, report)
     if options.output == "json":
         print(_json(report))
     else:
@@ -43,16 +46,14 @@ def run(options: argparse.Namespace) -> int:
     return int(any(options.strict or finding.severity == "error" for finding in report.findings))
 
 
-def _texts(arguments: list[str]) -> Iterator[tuple[str, str]]:
-    for argument in arguments:
-        if argument == "-":
-            yield STDIN, sys.stdin.read()
-            continue
-        given = Path(argument)
-        suffixes = (".yaml", ".yml", ".json")
-        inside = (file for file in sorted(given.rglob("*")) if file.suffix in suffixes and file.is_file())
-        for file in inside if given.is_dir() else [given]:
-            yield str(file), _read(file)
+def _texts(argument: str) -> Iterator[tuple[str, str]]:
+    if argument == STDIN:
+        yield STDIN, sys.stdin.read()
+        return
+    given = Path(argument)
+    inside = (file for file in sorted(given.rglob("*")) if file.suffix in SUFFIXES and file.is_file())
+    for file in inside if given.is_dir() else [given]:
+        yield str(file), _read(file)
 
 
 def _read(file: Path) -> str:

@@ -15,6 +15,7 @@ from slurm_operator.kube.events import Recorder
 from slurm_operator.kube.resource import Manifest, Object, Resource, T
 from slurm_operator.kube.store import Store
 from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.conditions import changes
 from slurm_operator.runtime.plan import Done, Urgency
 
 _NAMESPACE_ENDS = "because it is being terminated"
@@ -200,7 +201,8 @@ class ApplyStatus:
         return {"action": str(self), "status": self.manifest.get("status", {})}
 
     async def run(self, hands: HasKube) -> Done:
-        kube = hands.kube
+        kube, meta = hands.kube, self.manifest["metadata"]
+        before = kube.store(self.resource).get(meta.get("namespace", ""), meta["name"])
         try:
             reported = await kube.client.apply(
                 self.resource, self.manifest, manager=kube.status_manager, subresource="status"
@@ -208,7 +210,7 @@ class ApplyStatus:
         except NotFound:
             return Done(wrote=False)
         kube.saw(self.resource, reported)
-        return Done()
+        return Done(note=changes(getattr(before, "status", None), self.manifest.get("status", {})))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """Conditions of our kinds: Ready, Progressing, Degraded and a few more, in the form that `kubectl wait` reads."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from slurm_operator.api import names
 from slurm_operator.api.common import Condition
@@ -54,6 +56,25 @@ def flipped(verdicts: Iterable[Verdict], before: Sequence[Condition]) -> list[Ve
     """The verdicts that say something else than before, for events on transitions only."""
     old = {condition.type: (condition.status, condition.reason) for condition in before}
     return [verdict for verdict in verdicts if old.get(verdict.type) != (verdict.status, verdict.reason)]
+
+
+def changes(before: object, status: Mapping[str, Any]) -> str:
+    """Say in one line how a status to report differs from the one before: conditions first, then other fields."""
+    was: dict[str, Any] = msgspec.to_builtins(before) if isinstance(before, msgspec.Struct) else {}
+    old = {condition["type"]: condition for condition in was.get("conditions", ())}
+    told = [text for condition in status.get("conditions", ()) if (text := _change(old, condition))]
+    for name, value in status.items():
+        if name != "conditions" and (was.get(name) or None) != (value or None):
+            told.append(f"{name} {value}" if isinstance(value, int) else name)
+    return ", ".join(told)
+
+
+def _change(old: Mapping[str, Mapping[str, Any]], condition: Mapping[str, Any]) -> str:
+    kind, reason = condition["type"], condition.get("reason", "")
+    previous = old.get(kind, {})
+    if (previous.get("status"), previous.get("reason", "")) != (condition["status"], reason):
+        return f"{kind} {condition['status']} {reason}".rstrip()
+    return f"{kind} message" if previous.get("message", "") != condition.get("message", "") else ""
 
 
 def summed_up(

@@ -54,12 +54,14 @@ class Outcome:
     left: int
     after: float | None = None
     """The soonest wish of an action to be looked at again; at once if something is left."""
+    notes: tuple[str, ...] = ()
+    """The actions that changed something as the log names them, with what changed where they say so."""
 
     def result(self, after: float | None = None) -> Result:
         """How a reconcile ends that executed a plan with the wish `after`; raises PlanError if anything failed."""
         if self.failures:
             raise PlanError(self.failures, self.done + len(self.failures) + self.left)
-        return Result(after=soonest(after, self.after), note=summary(self.wrote))
+        return Result(after=soonest(after, self.after), note=summary(self.notes))
 
 
 async def execute(
@@ -83,8 +85,9 @@ async def execute(
             await (run.ramp(members) if lane else run.window(iter(members), parallel))
     failures = tuple(failure for _, failure in sorted(run.failures.items()))
     wrote = tuple(action for _, action in sorted(run.wrote.items()))
+    notes = tuple(note for _, note in sorted(run.notes.items()))
     left = len(ordered) - run.done - len(failures)
-    return Outcome(run.done, wrote, failures, left, after=0.0 if left else run.after)
+    return Outcome(run.done, wrote, failures, left, after=0.0 if left else run.after, notes=notes)
 
 
 _Numbered = tuple[int, Action[Hands]]
@@ -129,6 +132,7 @@ class _Run(Generic[Hands]):
     def __init__(self, hands: Hands, parallel: int, patience: float, clock: Clock, seconds: float) -> None:
         self.done = 0
         self.wrote: dict[int, object] = {}
+        self.notes: dict[int, str] = {}
         self.failures: dict[int, Failure] = {}
         self.after: float | None = None
         self.sliced = False
@@ -181,4 +185,5 @@ class _Run(Generic[Hands]):
         self.after = soonest(self.after, done.after)
         if done.wrote:
             self.wrote[number] = action
+            self.notes[number] = f"{action} ({done.note})" if done.note else str(action)
         return None

@@ -24,6 +24,8 @@ class Done:
     """False if there was nothing to do after all."""
     after: float | None = None
     """A wish to be looked at again after so many seconds."""
+    note: str = ""
+    """What changed, for the log."""
 
 
 Hands_contra = TypeVar("Hands_contra", contravariant=True)
@@ -72,7 +74,8 @@ class InOrder(Generic[Hands_contra]):
 
     async def run(self, hands: Hands_contra) -> Done:
         done = [await action.run(hands) or Done() for action in self.actions]
-        return Done(wrote=any(each.wrote for each in done), after=soonest(*(each.after for each in done)))
+        note = ", ".join(each.note for each in done if each.note)
+        return Done(wrote=any(each.wrote for each in done), after=soonest(*(each.after for each in done)), note=note)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurm_operator.admission.offline import Report, check
 from slurm_operator.admission.positions import Document, Position, documents
@@ -49,8 +51,11 @@ def test_a_finding_says_where_what_and_how_to_cure_it() -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.old is None], ids=str)
 def test_the_same_verdict_as_on_line(case: Case) -> None:
+    """A file may be told more: where a part does not fit the schema, on line the rest is not judged at all."""
     found = [finding.path for finding in check({"f": yaml.safe_dump(case.new)}).findings if finding.severity == "error"]
-    assert sorted(found) == sorted(problem.path for problem in validate(BY_NAME[case.kind], case.new))
+    refused = [problem.path for problem in validate(BY_NAME[case.kind], case.new)]
+    assert set(refused) <= set(found)
+    assert bool(refused) == bool(found)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +70,56 @@ def test_the_same_verdict_as_on_line(case: Case) -> None:
 def test_places(more: str, place: str) -> None:
     found = [line for line in lines(NODESET + more) if ": error: " in line]
     assert [line.partition(": error")[0] for line in found] == [place], found
+
+
+MANY = """\
+apiVersion: slinky.slurm.net/v1beta1
+kind: NodeSet
+metadata:
+  name: GPU
+  labels: {a: 1}
+spec:
+  replicas: many
+  minReadySeconds: -3
+  slurmd: {image: 7, resources: {limits: {cpu: 1}}}
+  slurmdd: {}
+  logfile: [image]
+  partition: {enabled: "yes", config: "a\\nb"}
+  template:
+    spec:
+      containers:
+      - {name: other, image: 7}
+      - {name: other}
+"""
+
+
+def test_every_mistake_of_an_object_is_found_at_once() -> None:
+    """A part of the wrong type does not hide what is wrong with the other parts."""
+    assert [line.split(": ")[0] + " " + line.split(": ")[3] for line in lines(MANY)] == [
+        "f.yaml:4:3 metadata.name",
+        "f.yaml:5:12 metadata.labels.a",
+        "f.yaml:6:1 spec.controllerRef",
+        "f.yaml:7:3 spec.replicas",
+        "f.yaml:8:3 spec.minReadySeconds",
+        "f.yaml:9:12 spec.slurmd.image",
+        "f.yaml:10:3 spec.slurmdd",
+        "f.yaml:11:3 spec.logfile",
+        "f.yaml:12:15 spec.partition.enabled",
+        "f.yaml:12:31 spec.partition.config",
+        "f.yaml:16:23 spec.template.spec.containers[0].image",
+        "f.yaml:17:10 spec.template.spec.containers[1].name",
+    ]
+
+
+@given(st.data())
+def test_a_wrong_type_hides_nothing_elsewhere(data: st.DataObject) -> None:
+    """Whatever fields have the wrong type, each is named, and so is a rule that another field breaks."""
+    fields = ["replicas", "scalingMode", "extraConf", "slurmd", "logfile", "template", "updateStrategy", "pinToNode"]
+    wrong = data.draw(st.sets(st.sampled_from(fields)))
+    manifest = yaml.safe_load(NODESET)
+    manifest["spec"] |= {"minReadySeconds": -1, **dict.fromkeys(wrong, 1.5)}
+    found = {finding.path for finding in check({"f": yaml.safe_dump(manifest)}).findings}
+    assert found == {"spec.minReadySeconds", *(f"spec.{name}" for name in wrong)}
 
 
 def test_what_is_missing_is_shown_where_it_belongs() -> None:
@@ -242,7 +297,46 @@ def test_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
+
+
 def test_what_is_ignored_is_named_on_request(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n")
+    file.write_text(f"{NODESET}---\n{POD}")
     assert main(["validate", "-v", str(file)]) == 0
-    assert capsys.readouterr().err == f"{file}:1:1: ignored: Pod a\nno objects checked: no errors, no warnings\n"
+    assert capsys.readouterr().err == f"{file}:10:1: ignored: Pod a\n1 object checked: no errors, no warnings\n"
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n---\n", "apiVersion: v1\nkind: List\nitems: []\n"])
+def test_a_file_without_any_object_is_an_error(file: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a template or a wrong path left empty must not pass as checked, beside others neither."""
+    good = file.with_name("good.yaml")
+    good.write_text(NODESET)
+    file.write_text(text)
+    assert main(["validate", str(good), str(file)]) == 1
+    assert capsys.readouterr().out == (
+        f"{file}:1:1: error: holds no object; check the path, or what should have written the file\n"
+    )
+
+
+def test_a_file_without_slurm_objects_is_worth_a_warning(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(POD)
+    assert main(["validate", str(file)]) == 0
+    assert capsys.readouterr().out == (
+        f"{file}:1:1: warning: holds no object of slinky.slurm.net, so nothing in it was checked; "
+        f"name the files that hold Slurm objects\n"
+    )
+    assert main(["validate", "--strict", str(file)]) == 1
+
+
+def test_a_folder_counts_as_a_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(tmp_path)]) == 1
+    assert f"{tmp_path}:1:1: error: holds no object; put YAML or JSON files into it" in capsys.readouterr().out
+    for name, text in {"nodeset.yaml": NODESET, "pod.yaml": POD, "values.yaml": ""}.items():
+        (tmp_path / name).write_text(text)
+    assert main(["validate", "--strict", str(tmp_path)]) == 0
+
+
+def test_a_broken_file_is_not_called_empty_too(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("a: [\n")
+    assert main(["validate", str(file)]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 1

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from slurm_operator.admission.defaults import admitted, default_patch
 from slurm_operator.admission.problem import Facts
 from slurm_operator.admission.validate import load, validate
+from slurm_operator.admission.validate_parts import judge_parts
 from slurm_operator.admission.validate_schema import schema_problems, unknown_fields
 from slurm_operator.admission.warnings import warnings
 from slurm_operator.api import KINDS, Kind, Object
@@ -32,6 +33,10 @@ def check(kind: Kind[Object], new: Manifest, old: Manifest | None, facts: Facts)
     problems = validate(kind, new, old, facts)
     assert all(problem.path and problem.message and problem.hint for problem in problems)
     assert all(warning.path and warning.message for warning in warnings(kind, new, facts))
+    if old is None:
+        found, _ = judge_parts(kind, new, facts)
+        assert set(problems) <= set(found), "a file is told what the webhook says, and maybe more"
+        assert bool(problems) == bool(found)
     assert all(operation["path"].startswith("/spec/") for operation in default_patch(kind, new))
     assert json.dumps(new, sort_keys=True, default=repr) == before, "the object was changed"
     stored = admitted(kind, new)

@@ -10,11 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from slurm_local import tryout
 from slurm_local.layout import Names
 from slurm_local.progress import Progress
+from slurm_local.recipes import project
 from slurm_operator.cli import main
+from slurm_operator.cli.clusters import Cluster
 from slurm_operator.cli.status import Glance, Line
 from slurm_operator.errors import UserError
 
@@ -65,9 +68,9 @@ def fake_build(names: tuple[str, ...], progress: Progress) -> list[Path]:
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that takes long or needs a machine is pretended; the steps and their order are the real ones."""
     pause = asyncio.sleep
-    glances = iter([Glance((Line("NodeSet", "small", False, NOTE),), {}), *[_ready()] * 9])
+    glances = iter([Glance((Line("NodeSet", "small", "no", NOTE),)), *[_ready()] * 9])
 
-    async def look(*_: object) -> Glance:
+    async def look(*_: object, **__: object) -> Glance:
         return next(glances)
 
     async def nothing(*_: object, **__: object) -> None:
@@ -91,7 +94,7 @@ def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ready() -> Glance:
-    return Glance((Line("NodeSet", "small", True, ""),), {"idle": 3})
+    return Glance((Line("NodeSet", "small", "yes"),), (Cluster("slurm", "slurm", {"idle": 3}),))
 
 
 @pytest.fixture
@@ -201,3 +204,35 @@ def test_a_cluster_of_ones_own_is_not_removed_while_jobs_run(
     monkeypatch.setattr(tryout, "refuse_busy", busy)
     assert main(["down", "--context", "prod", *(["--force"] if force else [])]) == (0 if force else 1)
     assert done == (["deleted", "forced"] if force else [])
+
+
+REFERENCES = {
+    "controllerRef": "Controller",
+    "accountingRef": "Accounting",
+    "sssdConfRef": "Secret",
+    "configFileRefs": "ConfigMap",
+    "persistentVolumeClaim": "PersistentVolumeClaim",
+}
+
+
+def referred(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield kind and name of the objects that a part of a manifest refers to."""
+    if isinstance(value, list):
+        for item in value:
+            yield from referred(item)
+    elif isinstance(value, dict):
+        for field, item in value.items():
+            for ref in item if isinstance(item, list) else [item]:
+                if field in REFERENCES and isinstance(ref, dict):
+                    yield REFERENCES[field], ref.get("name") or ref["claimName"]
+            yield from referred(item)
+
+
+def test_the_example_creates_an_object_before_it_is_referred_to() -> None:
+    """Otherwise the first thing that a new cluster shows is a Warning about an object that does not exist."""
+    documents = list(yaml.safe_load_all((project() / tryout.EXAMPLE).read_text()))
+    known: set[tuple[str, str]] = set()
+    for document in documents:
+        assert set(referred(document)) <= known, f"{document['kind']} {document['metadata']['name']}"
+        known.add((document["kind"], document["metadata"]["name"]))
+    assert {kind for document in documents for kind, _ in referred(document)} == set(REFERENCES.values())

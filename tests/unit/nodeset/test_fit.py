@@ -26,6 +26,7 @@ def affinity(*expressions: dict[str, Any], fields: tuple[dict[str, Any], ...] = 
         (Taint(key="gpu", effect="NoExecute"), [], NO),
         (Taint(key="gpu", effect="PreferNoSchedule"), [], YES),
         (Taint(key="gpu", effect="NoExecute"), [{"operator": "Exists"}], YES),
+        (Taint(key="gpu", effect="NoSchedule"), [{"key": "gpu", "operator": "Exists"}], YES),
         (Taint(key="gpu", value="a", effect="NoExecute"), [{"key": "gpu", "value": "a", "effect": "NoExecute"}], YES),
         (Taint(key="gpu", value="a", effect="NoExecute"), [{"key": "gpu", "value": "b"}], NO),
         (Taint(key="gpu", effect="NoExecute"), [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}], NO),

@@ -27,9 +27,9 @@ def key_of(candidate: Pod) -> object:
     return victim_key(candidate, cordoned=cordoned, job_end=pod_deadline(candidate))
 
 
-def ordered(pods: list[Pod]) -> list[Pod]:
+def ordered(pods: list[Pod], seed: int = 7) -> list[Pod]:
     shuffled = list(pods)
-    random.Random(7).shuffle(shuffled)
+    random.Random(seed).shuffle(shuffled)
     return sorted(shuffled, key=key_of)  # type: ignore[arg-type]  # the key is opaque here
 
 
@@ -79,7 +79,8 @@ def test_worked_example_by_cost_cordon_and_deadline() -> None:
         pod("gpu-8", annotations=cost(1)),
         pod("gpu-9", annotations={**CORDON, **deadline(60), **cost(100)}),
     ]
-    assert [p.metadata.name for p in ordered(wanted)] == [p.metadata.name for p in wanted]
+    for seed in range(50):
+        assert [p.metadata.name for p in ordered(wanted, seed)] == [p.metadata.name for p in wanted]
 
 
 def test_worked_example_by_state_and_age() -> None:
@@ -98,13 +99,40 @@ def test_worked_example_by_state_and_age() -> None:
         pod("gpu-0", annotations=deadline(10)),
         pod("gpu-0", annotations=cost(1)),
     ]
-    assert ordered(wanted) == wanted
+    for seed in range(50):
+        assert ordered(wanted, seed) == wanted
 
 
 @given(st.permutations([pod(f"gpu-{n}", annotations=CORDON) for n in range(6)]))
 def test_cordoned_pods_go_by_ordinal_whatever_the_order_they_come_in(pods: list[Pod]) -> None:
     """scenario 47"""
     assert [p.metadata.name for p in ordered(pods)] == [f"gpu-{n}" for n in (5, 4, 3, 2, 1, 0)]
+
+
+ANY_POD = st.builds(
+    pod,
+    st.sampled_from(["gpu-0", "gpu-1", "gpu-10"]),
+    node=st.sampled_from(["", "k8s-1"]),
+    phase=st.sampled_from(["Pending", "Unknown", "Running", "Failed"]),
+    ready=st.sampled_from([True, False, None]),
+    ready_at=st.sampled_from([None, -1, -10]),
+    created=st.sampled_from([None, -10, -20]),
+    annotations=st.sampled_from([{}, CORDON, cost(-1), deadline(60), {**cost(1), **deadline(9), **CORDON}]),
+)
+
+
+@given(ANY_POD, ANY_POD, ANY_POD)
+def test_the_order_is_a_strict_weak_ordering(a: Pod, b: Pod, c: Pod) -> None:
+    """scenario 47"""
+
+    def before(one: Pod, other: Pod) -> bool:
+        return bool(key_of(one) < key_of(other))  # type: ignore[operator]  # the key is opaque here
+
+    assert not before(a, a)
+    assert not (before(a, b) and before(b, a))
+    assert before(a, c) or not (before(a, b) and before(b, c))
+    alike = not before(a, b) and not before(b, a) and not before(b, c) and not before(c, b)
+    assert not alike or not (before(a, c) or before(c, a)), "what ties with the same ties with each other"
 
 
 @pytest.mark.parametrize(

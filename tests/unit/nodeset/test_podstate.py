@@ -1,17 +1,20 @@
 """What a worker pod says of its Slurm node, and when that may wait for more important writes."""
 
+import msgspec
 import pytest
 
 from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain as Recorded
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import Pod
+from slurm_operator.kube.model import Condition
 from slurm_operator.nodeset import podstate
 from slurm_operator.nodeset.podstate import LINGERING, WHILE_GROWING, PodWrites
+from slurm_operator.runtime.times import seconds_of
 from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from tests.unit.nodeset.make import NOW, at, known, pod, record
-from tests.unit.nodeset.plans import BUSY, DRAINED, OURS
+from tests.unit.nodeset.plans import DRAINED, OURS
 
 
 def writes(of: Pod, *records: SlurmNode, protection: bool = True) -> PodWrites:
@@ -40,9 +43,39 @@ def test_a_pod_says_what_slurm_says() -> None:
     }
 
 
+def showing(*conditions: Condition) -> Pod:
+    """A pod that shows these conditions beside Ready."""
+    shown = pod()
+    status = msgspec.structs.replace(shown.status, conditions=(*shown.status.conditions, *conditions))
+    return msgspec.structs.replace(shown, status=status)
+
+
+def condition(state: str, since: float) -> Condition:
+    return Condition(type=names.POD_CONDITION_PREFIX + state, status="True", last_transition_time=at(since))
+
+
+def test_conditions_follow_the_state_and_keep_their_time() -> None:
+    """scenario 105: what is over is left out, what goes on keeps its time, and others' conditions are not written."""
+    lost = record("gpu-0", "DOWN", "DRAIN", "NOT_RESPONDING")
+    found = writes(showing(condition("Idle", -90), condition("Drain", -60)), lost)
+    assert found.conditions is not None
+    stated = {c["type"].removeprefix(names.POD_CONDITION_PREFIX): c for c in found.conditions["status"]["conditions"]}
+    assert set(stated) == {"Down", "Drain", "NotResponding"}
+    assert stated["Drain"]["lastTransitionTime"] == at(-60)
+    assert seconds_of(stated["Down"]["lastTransitionTime"], absent=0) == NOW
+    same = showing(*(condition(state, -60) for state in ("Down", "Drain", "NotResponding")))
+    assert writes(same, lost).conditions is None, "the same state again is no news"
+
+
 @pytest.mark.parametrize("protection", [True, False])
-def test_a_busy_worker_is_protected_if_that_is_wanted(protection: bool) -> None:
-    assert writes(pod(), record("gpu-0", *BUSY), protection=protection).protect is (True if protection else None)
+@pytest.mark.parametrize("is_marked", [True, False])
+@pytest.mark.parametrize("state", ["ALLOCATED", "MIXED", "IDLE COMPLETING", "IDLE"])
+def test_a_busy_worker_is_protected_if_that_is_wanted(state: str, is_marked: bool, protection: bool) -> None:
+    """scenario 100: switched off, the label of a busy worker goes too."""
+    of = pod(labels={names.LABEL_POD_PROTECT: names.TRUE} if is_marked else {})
+    wanted = protection and state != "IDLE"
+    found = writes(of, record("gpu-0", *state.split()), protection=protection).protect
+    assert found is (wanted if wanted != is_marked else None)
 
 
 def test_while_slurm_is_unknown_what_the_pod_says_stays() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from slurm_operator.kube.client import Client
+from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.errors import AlreadyExists
 from slurm_operator.kube.events import Recorder
 from slurm_operator.kube.kinds import CONFIG_MAPS, EVENTS, NODES, PODS, SECRETS, ConfigMap
@@ -15,6 +16,7 @@ from slurm_operator.kube.resource import Manifest, Resource
 from slurm_operator.kube.store import Store
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, Kube, Patch, RecordEvent
 from slurm_operator.runtime.execute import execute
+from slurm_operator.runtime.plan import InOrder
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import FakeClock
 
@@ -103,6 +105,30 @@ async def test_status_is_written_through_its_subresource(hands: Hands, server: F
     assert found is not None
     assert found.status.phase == "Running"
     assert [line.query["fieldManager"] for line in server.log("apply", "pods/status")] == ["test-status"]
+
+
+async def test_a_report_says_in_the_log_what_changed(hands: Hands) -> None:
+    """Conditions by their new status and reason, or as a new message; numbers by their new value."""
+    spec = {"controllerRef": {"name": "slurm"}, "slurmd": {"image": "a"}, "logfile": {"image": "a"}}
+    await Create(NODESETS, {"metadata": {"name": "gpu", "namespace": "default"}, "spec": spec}).run(hands)
+
+    def report(ready: str, waits: str, count: int) -> ApplyStatus:
+        conditions = [
+            {"type": "Ready", "status": ready, "reason": "AllWorkersReady" if ready == "True" else "WorkersMissing"},
+            {"type": "Progressing", "status": "True", "reason": "Working", "message": waits},
+            {"type": "Degraded", "status": "False", "reason": "Healthy"},
+        ]
+        status = {"conditions": conditions, "readyReplicas": count, "nodeSetHash": "a", "selector": "b"}
+        return ApplyStatus(NODESETS, {"metadata": {"name": "gpu", "namespace": "default"}, "status": status})
+
+    first = await execute([report("False", "waiting for a", 1)], hands)
+    assert first.result().note.startswith("report on NodeSet default/gpu (Ready False WorkersMissing, Progressing True")
+    changed = await execute([report("True", "waiting for b", 2)], hands)
+    assert changed.result().note == (
+        "report on NodeSet default/gpu (Ready True AllWorkersReady, Progressing message, readyReplicas 2)"
+    )
+    ordered = await execute([InOrder((report("True", "waiting for b", 3), Create(CONFIG_MAPS, config_map())))], hands)
+    assert ordered.result().note == ("report on NodeSet default/gpu, then create ConfigMap default/a (readyReplicas 3)")
 
 
 async def test_an_event_reaches_its_object(hands: Hands, client: Client, clock: FakeClock) -> None:

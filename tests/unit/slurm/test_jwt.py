@@ -39,6 +39,7 @@ def test_claims_and_signature() -> None:
     """scenario 159"""
     token = sign(KEY, new_claims("alice", 600, NOW))
     claims = payload(token)
+    assert json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "==")) == {"alg": "HS256", "typ": "JWT"}
     assert set(claims) == {"jti", "iss", "iat", "nbf", "exp", "sun"}
     assert claims["iss"] == "slurm-operator"
     assert claims["iat"] == claims["nbf"] == NOW

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurm_operator.api.names import POD_FLAG_STATES
+from slurm_operator.api.names import POD_BASE_STATES, POD_FLAG_STATES
 from slurm_operator.slurm import states
 from slurm_operator.slurm.reasons import LONGEST_REASON, is_ours, our_reason, sanitised
 from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner
@@ -42,6 +42,16 @@ def test_drained(state: str, drained: bool) -> None:
 )
 def test_conditions_of_the_pod(state: str, conditions: list[str]) -> None:
     assert list(states.pod_conditions(state.split())) == [f"SlurmNodeState{name}" for name in conditions]
+
+
+@pytest.mark.parametrize("base", POD_BASE_STATES)
+def test_every_base_state_has_its_condition_and_its_place(base: str) -> None:
+    """scenarios 105 and 107: of several base states the first of the fixed order counts."""
+    later = POD_BASE_STATES[POD_BASE_STATES.index(base) :]
+    assert states.base_state([base.upper()]) == base
+    for other in later:
+        assert states.base_state([other.upper(), base.upper()]) == base
+        assert list(states.pod_conditions([other.upper(), base.upper()])) == [f"SlurmNodeState{base}"]
 
 
 def test_every_flag_has_its_condition() -> None:

@@ -14,7 +14,6 @@ from tests.unit.slurm.view.conftest import Watched
 
 
 async def test_jobs_are_read_only_on_demand(cluster: Watched) -> None:
-    """scenario 151"""
     cluster.slurm.start_job(1, "w-[1-2]", minutes=30)
     await asyncio.sleep(10)
     assert cluster.slurm.count("GET jobs") == 0
