@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from slurm_operator.api import names
 from slurm_operator.kube.custom import NODESETS
@@ -50,6 +50,8 @@ class NodeSetReconciler:
         self._memories: dict[Key, Memory] = {}
         self._growing: set[Key] = set()
         self._ended: dict[Key, float | None] = {}
+        self._watching: dict[Key, Key] = {}
+        """The cluster whose view keeps nodes fresh for each NodeSet."""
 
     def is_growing(self, key: Key) -> bool:
         """Whether a crowd of workers is being made right now."""
@@ -61,22 +63,39 @@ class NodeSetReconciler:
         return self._clock.monotonic() - ended if ended is not None else 0.0
 
     async def __call__(self, key: Key) -> Result:
-        self._ended[key] = None
-        try:
-            return await self._pass(key)
-        finally:
-            self._ended[key] = self._clock.monotonic()
-
-    async def _pass(self, key: Key) -> Result:
         memory = self._memories.setdefault(key, Memory())
         world = self._observe(key, memory)
         if world is None:
-            del self._memories[key]
+            self._forget(key)
             return Result()
-        view = self._views.get((key[0], world.nodeset.spec.controller_ref.name))
+        self._ended[key] = None
+        try:
+            return await self._pass(key, world, memory)
+        finally:
+            self._ended[key] = self._clock.monotonic()
+
+    def _forget(self, key: Key) -> None:
+        self._watch(key, None, ())
+        self._memories.pop(key, None)
+        self._ended.pop(key, None)
+        self._growing.discard(key)
+
+    def _watch(self, key: Key, cluster: Key | None, names: Collection[str]) -> None:
+        """Have the view of a cluster keep these nodes fresh, and that of the cluster before no more."""
+        owner = "NodeSet", key
+        before = self._watching.pop(key, None)
+        if before is not None and before != cluster and (view := self._views.get(before)) is not None:
+            view.watch_nodes(owner, ())
+        if cluster is not None and (view := self._views.get(cluster)) is not None:
+            view.watch_nodes(owner, names)
+            self._watching[key] = cluster
+
+    async def _pass(self, key: Key, world: World, memory: Memory) -> Result:
+        cluster = key[0], world.nodeset.spec.controller_ref.name
+        view = self._views.get(cluster)
         if view is not None:
             world = await _with_jobs(world, view)
-            view.watch_nodes(("NodeSet", key), _awaited(world))
+        self._watch(key, cluster, _awaited(world))
         plan = decide(world)
         crowd = sum(action.lane == _MAKES_POD for action in plan.actions) >= CROWD
         if crowd:

@@ -71,6 +71,11 @@ class SlurmView:
         else:
             self._watched.pop(owner, None)
 
+    @property
+    def watched(self) -> frozenset[str]:
+        """Nodes that at least one owner waits for."""
+        return frozenset().union(*self._watched.values())
+
     async def read_jobs(self, max_age: float, patience: float | None = None) -> JobList:
         """Return all jobs and reservations, read at most `max_age` seconds ago. Costly: 8 kB a job.
 
@@ -286,7 +291,7 @@ class SlurmView:
             return []
         names = list(self._recheck)[:_SINGLES_AT_ONCE]
         self._recheck.difference_update(names)
-        watched = sorted(frozenset().union(*self._watched.values()))
+        watched = sorted(self.watched)
         start = turn % len(watched) if watched else 0
         names += [name for name in watched[start:] + watched[:start] if name not in names]
         return names[:_SINGLES_AT_ONCE]
