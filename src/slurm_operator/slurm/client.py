@@ -214,8 +214,8 @@ class SlurmClient:
         call = Call(method="GET", path="ping/")
         return _present(call, (await self._ask(call, _PINGS)).pings)
 
-    async def diag(self) -> model.Statistics:
-        call = Call(method="GET", path="diag/")
+    async def diag(self, *, probe: bool = False) -> model.Statistics:
+        call = Call(method="GET", path="diag/", probe=probe)
         return _present(call, (await self._ask(call, _DIAGNOSIS)).statistics)
 
     async def reconfigure(self) -> None:

@@ -17,12 +17,15 @@ from slurm_operator.slurm.known import Change, Known, State, Subscriber
 from slurm_operator.slurm.ledger import Began, Ledger, ListRead
 from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.pace import Pace
+from slurm_operator.slurm.transport import MOST_IN_FLIGHT
 
 log = logging.getLogger(__name__)
 
 _SINGLES_AT_ONCE = 16
 JOBS_MAX_AGE_SECONDS = 30.0
 """Age that a watched list of jobs reaches before it is read again."""
+_SINGLES_SECONDS = 2.0
+"""Seconds after which one list is quicker than nodes that are read singly and still wait for their turn."""
 _LISTS_SUFFICE_BELOW = 1.5
 """Seconds: while lists may come this often, reading single nodes gains nothing."""
 
@@ -103,7 +106,9 @@ class SlurmView:
 
         A few are read singly, many by one list.
         """
-        found = await (self._look_at_list(names) if len(names) > _SINGLES_AT_ONCE else self._look_at_each(names))
+        found = await self._look_at_each(names) if len(names) <= _SINGLES_AT_ONCE else None
+        if found is None:
+            found = await self._look_at_list(names)
         if any(self._shows(name) for name in names if name not in found):
             self._read_whole_list()
         return found
@@ -113,12 +118,20 @@ class SlurmView:
         await self._client.nodes(found.extend)
         return {node.name: node for node in found if node.name in names}
 
-    async def _look_at_each(self, names: Collection[str]) -> dict[str, Node]:
-        looks = await asyncio.gather(*(self._read_node(name) for name in names), return_exceptions=True)
-        for look in looks:
-            if isinstance(look, BaseException):
-                raise look
-        return {look.name: look for look in looks if isinstance(look, Node)}
+    async def _look_at_each(self, names: Collection[str]) -> dict[str, Node] | None:
+        """Return nothing if slurmctld is too slow to read them in several rounds."""
+        looks = [asyncio.ensure_future(self._read_node(name)) for name in names]
+        try:
+            if looks:
+                await asyncio.wait(looks, timeout=_SINGLES_SECONDS if len(looks) > MOST_IN_FLIGHT else None)
+            if not all(look.done() for look in looks):
+                return None
+            found = [look.result() for look in looks]
+        finally:
+            for look in looks:
+                look.cancel()
+            await asyncio.gather(*looks, return_exceptions=True)
+        return {look.name: look for look in found if look is not None}
 
     async def drain(self, names: Collection[str], reason: str) -> None:
         await self.update(names, NodeUpdate(state=("DRAIN",), reason=reason))
@@ -245,7 +258,7 @@ class SlurmView:
         """
         if isinstance(listing, NotChanged) and not self._is_check_due():
             return 0
-        statistics = await self._client.diag()
+        statistics = await self._client.diag(probe=True)
         self._check_at = self._clock.monotonic() + self._pace.check
         if isinstance(listing, NotChanged) and statistics.now < self._last_update:
             self._last_update = 0
