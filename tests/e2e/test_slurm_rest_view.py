@@ -123,6 +123,26 @@ async def test_a_drain_is_seen_at_once_and_confirmed_by_a_later_read(watch: Watc
     await watch.view.undrain(names)
 
 
+@pytest.mark.parametrize("deleted_by", ["operator", "administrator"])
+async def test_the_last_records_are_deleted(watch: Watch, deleted_by: str) -> None:
+    """slurmctld does not count that as a change: polls go on to say that nothing changed."""
+    names = [*known(watch.view.state).nodes]
+    await asyncio.sleep(2)  # into a second in which nothing changes: slurmctld tells changes apart by the second
+    try:
+        if deleted_by == "operator":
+            await watch.view.delete(names)
+        else:
+            await watch.red.scontrol("delete nodename=n-[01-20]")
+            assert await watch.view.look(names[:3]) == {}
+        await watch.until(lambda state: not known(state).nodes and not known(state).pending, 5)
+        polled = known(watch.view.state).began_at + 2
+        await watch.until(lambda state: known(state).began_at > polled, 10)
+        assert known(watch.view.state).nodes == {}
+    finally:
+        await watch.red.add_nodes("n-[01-20]", "CPUs=16 RealMemory=64000")
+    await watch.until(lambda state: len(known(state).nodes) == 20, 5)
+
+
 async def test_slurmrestd_killed(watch: Watch) -> None:
     await watch.red.slurmrestd.kill()
     try:

@@ -113,6 +113,8 @@ class FakeSlurm:
         self.partitions = {"all": "UP"}
         """State by name, as of the last reconfigure."""
         self.calls: list[str] = []
+        self.whole_lists = 0
+        """Lists of all nodes that were asked for without a time of the last change."""
         self.tokens: list[str] = []
         self.fault: Fault | None = None
         self.controller_up = True
@@ -128,6 +130,13 @@ class FakeSlurm:
         for name in expand(hostlist):
             self.nodes[name] = FakeNode(name, **copy.deepcopy(fields))
         self.touch()
+
+    def delete_nodes(self, names: Iterable[str]) -> None:
+        """Delete records. As in slurmctld 26.05, the time of the last change stays when the last record goes."""
+        for name in names:
+            del self.nodes[name]
+        if self.nodes:
+            self.touch()
 
     def touch(self) -> None:
         """Something changed in the node table, as every job start and ping round does."""
@@ -226,6 +235,7 @@ class FakeSlurm:
 
     def _get_nodes(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
         self._recount()
+        self.whole_lists += "update_time" not in query
         if int(query.get("update_time", 0)) - 1 >= self._changed:
             return FakeAnswer(304)
         nodes = [self._node(node) for node in self.nodes.values()]
@@ -248,10 +258,7 @@ class FakeSlurm:
             return _refusal(422, 2018, "Invalid node name specified")
         if any(self._busy(name) for name in names):
             return _refusal(422, 2016, "Requested nodes are busy")
-        for name in names:
-            del self.nodes[name]
-        if self.nodes:  # as slurmctld 26.05: the time of the last change stays when the last record goes
-            self.touch()
+        self.delete_nodes(names)
         return _json({})
 
     def _get_jobs(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
@@ -319,7 +326,8 @@ class FakeSlurm:
                         setattr(node, key, value)
                 for word in words:
                     _transition(node, word)
-        self.touch()
+        if not self.nodes.keys().isdisjoint(names):
+            self.touch()
         if any(name not in self.nodes for name in names):
             return _refusal(422, 2018, "Invalid node name specified")
         return _json({})

@@ -186,15 +186,13 @@ class Sandbox:
         self._spawned.append(process)
         return process
 
-    async def run(
-        self, *command: str, env: dict[str, str] | None = None, stdin: bytes = b"", timeout: float = 60
-    ) -> str:
-        """The output of a program run inside; a failure raises UserError with what it printed."""
+    async def run(self, *command: str, env: dict[str, str] | None = None, timeout: float = 60) -> str:
+        """Return the output of a program run inside; a failure raises UserError with what it printed."""
         process = await asyncio.create_subprocess_exec(
-            *self._entering(command, env or {}), stdin=PIPE, stdout=PIPE, stderr=PIPE
+            *self._entering(command, env or {}), stdin=DEVNULL, stdout=PIPE, stderr=PIPE
         )
         try:
-            output, errors = await asyncio.wait_for(process.communicate(stdin), timeout)
+            output, errors = await asyncio.wait_for(process.communicate(), timeout)
         except asyncio.CancelledError:
             _kill_with_child(process)
             raise

@@ -97,7 +97,7 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
     metrics.registry.register(slurm)
     async with Client(config, observer=requests.observe, clock=clock) as client:
         caches = Caches(client, namespaces=_words(options.namespaces), clock=clock)
-        views = SlurmViews(clock, observe=slurm.observe)
+        views = SlurmViews(clock, observe=slurm.observe, forget=slurm.forget)
         settings = Settings(
             domain=cluster_domain(_resolv_conf()),
             monitors=await _knows_monitors(client),

@@ -46,11 +46,13 @@ from slurm_operator.kube.kinds import (
 from slurm_operator.kube.resource import Key, Resource
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.observe import Observer as NodeSetObserver
+from slurm_operator.nodeset.reconcile import DEADLINE_SECONDS as NODESET_DEADLINE_SECONDS
 from slurm_operator.nodeset.reconcile import NodeSetReconciler, PodStateReconciler
 from slurm_operator.runtime.actions import Kube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import CHILD_KINDS, FOLLOWED
 from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.controller import DEADLINE_SECONDS
 from slurm_operator.runtime.controller import Controller as Workers
 from slurm_operator.runtime.queue import Backoff, Queue
 from slurm_operator.runtime.reconcile import Reconciler, Refusals
@@ -144,10 +146,12 @@ class Operator:
     def _children(self) -> tuple[Resource[Any], ...]:
         return CHILD_KINDS if self._settings.monitors else FOLLOWED
 
-    def _queue(self, name: str, reconcile: Any, kind: str = "", **options: Any) -> Queue:
+    def _queue(
+        self, name: str, reconcile: Any, kind: str = "", deadline: float = DEADLINE_SECONDS, **options: Any
+    ) -> Queue:
         queue = Queue(name, clock=self._clock, backoff=Backoff(longest=PATIENCE), **options)
         workers = self._settings.workers.get(name, 4)
-        self.controllers.append(Workers(name, queue, reconcile, workers=workers, clock=self._clock))
+        self.controllers.append(Workers(name, queue, reconcile, workers=workers, deadline=deadline, clock=self._clock))
         if kind:
             self._references.wake(kind, queue)
         return queue
@@ -306,7 +310,13 @@ class Operator:
             propagated_conditions=self._settings.propagated_conditions,
         )
         reconcile = NodeSetReconciler(see, self._kube, views, self._clock)
-        nodesets = self._queue("nodeset", reconcile, "NodeSet", debounce=partial(self._debounce, reconcile))
+        nodesets = self._queue(
+            "nodeset",
+            reconcile,
+            "NodeSet",
+            deadline=NODESET_DEADLINE_SECONDS,
+            debounce=partial(self._debounce, reconcile),
+        )
         feed(nodesets, caches.store(NODESETS), itself, when=intent_changed)
         feed(nodesets, caches.store(CONTROLLERS), self._members(NODESETS), when=intent_changed)
         feed(nodesets, caches.store(PODS), instance_of(names.APP_SLURMD), when=pod_matters)

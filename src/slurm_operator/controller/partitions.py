@@ -17,6 +17,7 @@ from slurm_operator.api import names
 from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.controller import without_worker
 from slurm_operator.runtime.plan import Done, Urgency
 from slurm_operator.slurm.conf.groups import closed
 from slurm_operator.slurm.conf.writer import NodeGroup
@@ -25,8 +26,8 @@ from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.views import SlurmViews
 
 CLOSED = "DRAIN"
-ANSWER_SECONDS = 5.0
-"""How long slurmctld may take to answer: other Controllers wait for the same workers of the queue."""
+ANSWER_SECONDS = 25.0
+"""How long slurmctld may take to answer; the status of the Controller waits for that."""
 SHOWN = 3
 """Jobs, and reservations, that a message names."""
 FRESH_SECONDS = 60.0
@@ -188,8 +189,9 @@ class ClosedPartitions:
         if client is None:
             return
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                found = await client.partitions()
+            with without_worker():
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    found = await client.partitions()
         except (SlurmError, TimeoutError):
             return
         now = self._clock.monotonic()

@@ -1,6 +1,6 @@
 """How the actions of a NodeSet's plan reach Kubernetes and Slurm, and what is remembered between two passes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from slurm_operator.kube.kinds import Pod
@@ -9,8 +9,11 @@ from slurm_operator.nodeset.slurm_actions import KEPT_SECONDS, RemovalHands
 from slurm_operator.nodeset.world import Failures
 from slurm_operator.runtime.actions import Kube
 from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.controller import without_worker
 from slurm_operator.runtime.plan import Action
 from slurm_operator.slurm.errors import SlurmError
+from slurm_operator.slurm.jobs import JobList
+from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.view import SlurmView
 
 DEPARTED_SECONDS = 900.0
@@ -72,6 +75,33 @@ class Memory:
         return frozenset(self.kept)
 
 
+class PatientSlurm:
+    """The Slurm of a cluster, for a pass that holds no worker of the queue while it waits for an answer."""
+
+    def __init__(self, view: SlurmView) -> None:
+        self._view = view
+
+    async def look(self, names: Collection[str]) -> dict[str, Node]:
+        with without_worker():
+            return await self._view.look(names)
+
+    async def update(self, names: Collection[str], update: NodeUpdate) -> None:
+        with without_worker():
+            await self._view.update(names, update)
+
+    async def undrain(self, names: Collection[str]) -> None:
+        with without_worker():
+            await self._view.undrain(names)
+
+    async def delete(self, names: Collection[str]) -> None:
+        with without_worker():
+            await self._view.delete(names)
+
+    async def read_jobs(self, max_age: float, patience: float | None = None) -> JobList:
+        with without_worker():
+            return await self._view.read_jobs(max_age, patience)
+
+
 @dataclass(frozen=True, slots=True)
 class Hands:
     """For one NodeSet and one pass."""
@@ -83,10 +113,10 @@ class Hands:
     key: Key
 
     @property
-    def slurm(self) -> SlurmView:
+    def slurm(self) -> PatientSlurm:
         if self.view is None:
             raise SlurmError("no RestApi of this cluster is known")
-        return self.view
+        return PatientSlurm(self.view)
 
     def monotonic(self) -> float:
         return self.clock.monotonic()

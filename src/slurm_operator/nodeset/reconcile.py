@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from slurm_operator.api import names
 from slurm_operator.kube.custom import NODESETS
@@ -13,7 +13,7 @@ from slurm_operator.nodeset import podstate
 from slurm_operator.nodeset.choose import Cause, recorded
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.drains import REMOVAL
-from slurm_operator.nodeset.hands import Hands, Memory
+from slurm_operator.nodeset.hands import Hands, Memory, PatientSlurm
 from slurm_operator.nodeset.observe import Observer
 from slurm_operator.nodeset.world import Standing, Worker, World
 from slurm_operator.runtime.actions import Create, Kube
@@ -24,7 +24,6 @@ from slurm_operator.runtime.plan import InOrder, Result
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.states import is_busy, is_drained
-from slurm_operator.slurm.view import SlurmView
 from slurm_operator.slurm.views import SlurmViews
 
 log = logging.getLogger(__name__)
@@ -36,6 +35,10 @@ JOBS_AGAIN_SECONDS = 2.0
 """Age of the list of jobs at which it is read again when it does not agree with the state of a node."""
 JOBS_PATIENCE_SECONDS = 2.0
 """How long a pass waits for the list of jobs: drains must not be late because slurmctld is slow to list jobs."""
+PATIENCE_SECONDS = 120.0
+"""Seconds for an action: two answers of a slurmctld that needs half a minute for each, after other requests."""
+DEADLINE_SECONDS = 300.0
+"""Seconds for a pass: actions that ask Slurm, then those that remove workers, then the report."""
 CROWD = 50
 """Making so many workers at once keeps an API server busy."""
 _MAKES_POD = Create(PODS, {}).lane
@@ -50,6 +53,8 @@ class NodeSetReconciler:
         self._memories: dict[Key, Memory] = {}
         self._growing: set[Key] = set()
         self._ended: dict[Key, float | None] = {}
+        self._watching: dict[Key, Key] = {}
+        """The cluster whose view keeps nodes fresh for each NodeSet."""
 
     def is_growing(self, key: Key) -> bool:
         """Whether a crowd of workers is being made right now."""
@@ -61,27 +66,45 @@ class NodeSetReconciler:
         return self._clock.monotonic() - ended if ended is not None else 0.0
 
     async def __call__(self, key: Key) -> Result:
-        self._ended[key] = None
-        try:
-            return await self._pass(key)
-        finally:
-            self._ended[key] = self._clock.monotonic()
-
-    async def _pass(self, key: Key) -> Result:
         memory = self._memories.setdefault(key, Memory())
         world = self._observe(key, memory)
         if world is None:
-            del self._memories[key]
+            self._forget(key)
             return Result()
-        view = self._views.get((key[0], world.nodeset.spec.controller_ref.name))
+        self._ended[key] = None
+        try:
+            return await self._pass(key, world, memory)
+        finally:
+            self._ended[key] = self._clock.monotonic()
+
+    def _forget(self, key: Key) -> None:
+        self._watch(key, None, ())
+        self._memories.pop(key, None)
+        self._ended.pop(key, None)
+        self._growing.discard(key)
+
+    def _watch(self, key: Key, cluster: Key | None, names: Collection[str]) -> None:
+        """Have the view of a cluster keep these nodes fresh, and that of the cluster before no more."""
+        owner = "NodeSet", key
+        before = self._watching.pop(key, None)
+        if before is not None and before != cluster and (view := self._views.get(before)) is not None:
+            view.watch_nodes(owner, ())
+        if cluster is not None and (view := self._views.get(cluster)) is not None:
+            view.watch_nodes(owner, names)
+            self._watching[key] = cluster
+
+    async def _pass(self, key: Key, world: World, memory: Memory) -> Result:
+        cluster = key[0], world.nodeset.spec.controller_ref.name
+        view = self._views.get(cluster)
         if view is not None:
-            world = await _with_jobs(world, view)
-            view.watch_nodes(("NodeSet", key), _awaited(world))
+            world = await _with_jobs(world, PatientSlurm(view))
+        self._watch(key, cluster, _awaited(world))
         plan = decide(world)
         crowd = sum(action.lane == _MAKES_POD for action in plan.actions) >= CROWD
         if crowd:
             self._growing.add(key)
-        outcome = await execute(plan.actions, Hands(self._kube, view, memory, self._clock, key))
+        hands = Hands(self._kube, view, memory, self._clock, key)
+        outcome = await execute(plan.actions, hands, patience=PATIENCE_SECONDS, clock=self._clock)
         if not crowd or not outcome.left or outcome.failures:
             self._growing.discard(key)
         memory.refusals = tuple(str(failure) for failure in outcome.failures)
@@ -97,13 +120,13 @@ def _pods(actions: Iterable[object]) -> frozenset[str]:
     return frozenset(action.manifest["metadata"]["name"] for action in made)
 
 
-async def _with_jobs(world: World, view: SlurmView) -> World:
+async def _with_jobs(world: World, slurm: PatientSlurm) -> World:
     """Add the list of jobs and reservations if a decision depends on it; go on without it if it takes long."""
     max_age = _jobs_needed(world)
     if max_age is None:
         return world
     try:
-        return dataclasses.replace(world, jobs=await view.read_jobs(max_age, JOBS_PATIENCE_SECONDS))
+        return dataclasses.replace(world, jobs=await slurm.read_jobs(max_age, JOBS_PATIENCE_SECONDS))
     except SlurmError as error:
         log.info("the list of jobs cannot be read, going on without it", extra={"error": str(error)})
         return world

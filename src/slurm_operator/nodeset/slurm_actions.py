@@ -1,6 +1,6 @@
 """What a plan may ask of Slurm. Each is one write however many nodes it names, after a last look at those nodes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -22,7 +22,6 @@ from slurm_operator.slurm.states import (
     is_drained,
     is_responding,
 )
-from slurm_operator.slurm.view import SlurmView
 
 JOBS_MAX_AGE_SECONDS = 1.0
 """Age that the list of jobs may have in the last look before a record is deleted, if a new one is affordable."""
@@ -35,11 +34,25 @@ UNHEARD_SECONDS = 5.0
 """Seconds to wait before retrying a record deletion that did not reach slurmctld, or whose answer did not reach us."""
 
 
+class SlurmCalls(Protocol):
+    """What may be asked of a cluster, as `SlurmView` offers it."""
+
+    async def look(self, names: Collection[str]) -> dict[str, Node]: ...
+
+    async def update(self, names: Collection[str], update: NodeUpdate) -> None: ...
+
+    async def undrain(self, names: Collection[str]) -> None: ...
+
+    async def delete(self, names: Collection[str]) -> None: ...
+
+    async def read_jobs(self, max_age: float, patience: float | None = None) -> JobList: ...
+
+
 class SlurmHands(Protocol):
     """What Slurm actions need of the controller that runs them."""
 
     @property
-    def slurm(self) -> SlurmView: ...
+    def slurm(self) -> SlurmCalls: ...
 
     def note_kept(self, names: Iterable[str], seconds: float = KEPT_SECONDS) -> None:
         """Remember for some time that these records could not be deleted just now."""
@@ -95,7 +108,7 @@ def _is_too_old(jobs: JobList, hands: SlurmHands) -> bool:
     return hands.monotonic() - jobs.ended_at > JOBS_OLDEST_SECONDS
 
 
-async def _still(slurm: SlurmView, nodes: tuple[str, ...], fits: Callable[[Node], bool]) -> tuple[str, ...]:
+async def _still(slurm: SlurmCalls, nodes: tuple[str, ...], fits: Callable[[Node], bool]) -> tuple[str, ...]:
     """Return the nodes of which it still holds: an administrator may have acted since our last read."""
     seen = await slurm.look(nodes)
     return tuple(name for name in nodes if name in seen and fits(seen[name]))

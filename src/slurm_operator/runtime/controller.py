@@ -2,12 +2,18 @@
 
 Whatever a reconcile does (raises, hangs, cancels itself), the worker survives and the other keys go on. A failure is
 logged when it appears, when it changes and when it is over; not on every retry.
+
+The workers bound how many reconciles are at work. One that waits for a system which may be slow for one object and
+quick for the next (the Slurm of a cluster) gives its worker free for that time, see `without_worker`: however many
+clusters do not answer, the keys of the others are taken at once.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from typing import TypeAlias
 
 from slurm_operator.errors import UserError
@@ -25,6 +31,9 @@ log = logging.getLogger(__name__)
 _EXPECTED = (ApiError, PlanError, UserError, TimeoutError)  # their text says it all; a traceback would hide it
 
 
+DEADLINE_SECONDS = 120.0
+"""Seconds after which a reconcile is cancelled."""
+
 Reconcile: TypeAlias = Callable[[Key], Awaitable[Result]]
 
 
@@ -39,6 +48,54 @@ class ControllerStats:
         self.seconds = Histogram(RECONCILE_SECONDS)
 
 
+class _Pass:
+    """One reconcile of a key, and whether it holds a worker."""
+
+    __slots__ = ("_controller", "_over", "_waits")
+
+    def __init__(self, controller: "Controller") -> None:
+        self._controller = controller
+        self._waits = 0
+        """Parts of the reconcile that wait without a worker."""
+        self._over = False
+
+    def wait(self) -> None:
+        self._waits += 1
+        if self._waits == 1 and not self._over:
+            self._controller.lend_worker()
+
+    def go_on(self) -> None:
+        self._waits -= 1
+        if self._waits == 0 and not self._over:
+            self._controller.take_worker_back()
+
+    def end(self) -> None:
+        if self._waits:
+            self._controller.take_worker_back()
+        self._over = True
+
+
+_pass: ContextVar[_Pass | None] = ContextVar("pass", default=None)
+
+
+@contextmanager
+def without_worker() -> Iterator[None]:
+    """Wait for an answer while another key may have the worker of this reconcile.
+
+    Parts of a reconcile that run in parallel may each do so: it has its worker back when none of them waits. The
+    reconcile goes on at once, so that for a moment more of them than workers may be at work.
+    """
+    found = _pass.get()
+    if found is None:
+        yield
+        return
+    found.wait()
+    try:
+        yield
+    finally:
+        found.go_on()
+
+
 class Controller:
     def __init__(
         self,
@@ -47,7 +104,7 @@ class Controller:
         reconcile: Reconcile,
         *,
         workers: int = 4,
-        deadline: float = 120.0,
+        deadline: float = DEADLINE_SECONDS,
         clock: Clock | None = None,
     ) -> None:
         self.name = name
@@ -58,32 +115,58 @@ class Controller:
         self._reconcile = reconcile
         self._clock = clock or SystemClock()
         self._failing: dict[Key, str] = {}
+        self._hired = 0
+        self._lent = 0
+        self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
         """Works until the queue is shut down and the keys in hand are finished."""
-        async with asyncio.TaskGroup() as workers:
-            for number in range(self.workers):
-                workers.create_task(self._work(), name=f"{self.name}-{number}")
+        async with asyncio.TaskGroup() as self._tasks:
+            for _ in range(self.workers):
+                self._hire(self._tasks)
+
+    def _hire(self, tasks: asyncio.TaskGroup) -> None:
+        self._hired += 1
+        # In a context of its own: a reconcile that hires lends the new worker neither itself nor its log fields.
+        tasks.create_task(self._work(), name=f"{self.name}-{self._hired}", context=Context())
+
+    def lend_worker(self) -> None:
+        """A reconcile waits without a worker: have as many workers as before for the other keys."""
+        self.stats.active -= 1
+        self._lent += 1
+        if self._tasks is not None and self._hired - self._lent < self.workers:
+            self._hire(self._tasks)
+
+    def take_worker_back(self) -> None:
+        """A reconcile goes on: the first worker that is done with its key leaves if there are too many."""
+        self.stats.active += 1
+        self._lent -= 1
 
     def stuck(self, grace: float = 30.0) -> list[Key]:
         """Keys whose reconcile did not even obey its cancellation: nothing but a restart frees the worker."""
         return [key for key, seconds in self.queue.in_hand().items() if seconds > self.deadline + grace]
 
     async def _work(self) -> None:
-        while True:
-            try:
-                key = await self.queue.get()
-            except ShutDownError:
-                return
-            self.stats.active += 1
-            began = self._clock.monotonic()
-            try:
-                with log_fields(controller=self.name, namespace=key[0], name=key[1]):
-                    await self._process(key)
-            finally:
-                self.stats.seconds.observe(self._clock.monotonic() - began)
-                self.stats.active -= 1
-                self.queue.done(key)
+        try:
+            while self._hired - self._lent <= self.workers:
+                await self._take(await self.queue.get())
+        except ShutDownError:
+            return
+        finally:
+            self._hired -= 1
+
+    async def _take(self, key: Key) -> None:
+        self.stats.active += 1
+        began, here = self._clock.monotonic(), _Pass(self)
+        _pass.set(here)
+        try:
+            with log_fields(controller=self.name, namespace=key[0], name=key[1]):
+                await self._process(key)
+        finally:
+            here.end()
+            self.stats.seconds.observe(self._clock.monotonic() - began)
+            self.stats.active -= 1
+            self.queue.done(key)
 
     async def _process(self, key: Key) -> None:
         try:

@@ -80,41 +80,61 @@ class Exchange(Protocol):
     def size(self) -> int: ...
 
 
+class _ClusterRequests:
+    """Requests to one slurmrestd by call."""
+
+    __slots__ = ("bytes", "requests", "seconds")
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.seconds: dict[str, Histogram] = {}
+
+    def observe(self, exchange: Exchange) -> None:
+        call = exchange.call
+        self.requests[call, exchange.outcome] += 1
+        self.bytes[call] += exchange.size
+        histogram = self.seconds.get(call)
+        if histogram is None:
+            histogram = self.seconds[call] = Histogram(_REQUEST_SECONDS)
+        histogram.observe(exchange.seconds)
+
+
 class SlurmMetrics(Collector):
     """Requests to the slurmrestd of each cluster; `observe` is what the views tell of them."""
 
     def __init__(self) -> None:
-        self._requests: Counter[tuple[str, str, str]] = Counter()
-        self._bytes: Counter[tuple[str, str]] = Counter()
-        self._seconds: dict[tuple[str, str], Histogram] = {}
+        self._clusters: dict[Key, _ClusterRequests] = {}
 
     def observe(self, cluster: Key, exchange: Exchange) -> None:
-        of = "/".join(cluster), exchange.call
-        self._requests[*of, exchange.outcome] += 1
-        self._bytes[of] += exchange.size
-        histogram = self._seconds.get(of)
-        if histogram is None:
-            histogram = self._seconds[of] = Histogram(_REQUEST_SECONDS)
-        histogram.observe(exchange.seconds)
+        requests = self._clusters.get(cluster)
+        if requests is None:
+            requests = self._clusters[cluster] = _ClusterRequests()
+        requests.observe(exchange)
+
+    def forget(self, cluster: Key) -> None:
+        """Drop the numbers of a cluster that is not watched any more."""
+        self._clusters.pop(cluster, None)
 
     def collect(self) -> Iterator[Metric]:
+        each = [("/".join(cluster), requests) for cluster, requests in self._clusters.items()]
         yield _counter(
             "slurm_operator_slurm_requests_total",
             "Requests to a cluster's slurmrestd by call and outcome: the HTTP status, or the kind of failure",
             ("cluster", "call", "outcome"),
-            self._requests.items(),
+            [((name, *of), count) for name, found in each for of, count in found.requests.items()],
         )
         yield _counter(
             "slurm_operator_slurm_response_bytes_total",
             "Bytes that a cluster's slurmrestd has answered",
             ("cluster", "call"),
-            self._bytes.items(),
+            [((name, call), count) for name, found in each for call, count in found.bytes.items()],
         )
         yield _histogram(
             "slurm_operator_slurm_request_duration_seconds",
             "How long a cluster's slurmrestd takes to answer",
             ("cluster", "call"),
-            self._seconds.items(),
+            [((name, call), histogram) for name, found in each for call, histogram in found.seconds.items()],
         )
 
 

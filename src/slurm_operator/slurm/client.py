@@ -109,6 +109,8 @@ class SlurmClient:
         call = Call(method="GET", path=f"nodes/{query}", probe=probe)
         reply = await self.rest.send(call, ListStream("nodes", _NODE_ITEMS, _NODES, sink))
         if reply.answer is None:
+            if not update_time:
+                raise Garbage(str(call), "nothing changed, although all nodes were asked for")
             return NotChanged(reply.cost)
         sink(_present(call, reply.answer.nodes))
         return Listing(reply.answer.last_update.value or 0, reply.cost)
@@ -212,8 +214,8 @@ class SlurmClient:
         call = Call(method="GET", path="ping/")
         return _present(call, (await self._ask(call, _PINGS)).pings)
 
-    async def diag(self) -> model.Statistics:
-        call = Call(method="GET", path="diag/")
+    async def diag(self, *, probe: bool = False) -> model.Statistics:
+        call = Call(method="GET", path="diag/", probe=probe)
         return _present(call, (await self._ask(call, _DIAGNOSIS)).statistics)
 
     async def reconfigure(self) -> None:

@@ -62,6 +62,11 @@ class Ledger:
     def epoch(self) -> int:
         return self._epoch
 
+    @property
+    def has_pending(self) -> bool:
+        """Return whether a write of ours waits for a read that shows it."""
+        return bool(self._overlay.pending)
+
     def begin(self) -> Began:
         self._turn += 1
         return Began(self._turn, self._clock.monotonic(), self._clock.now())
@@ -99,7 +104,7 @@ class Ledger:
         self._boot = boot
         self._unpublished |= gone | changed
         self._base = nodes
-        return self._read_all(read)
+        return self._read_all(read, self._overlay.settle(read.began.turn))
 
     def _note_drained(self, nodes: Mapping[str, Node]) -> None:
         """A drain counts from the end of the read: it may have been set after the read began, and a job before it."""
@@ -111,9 +116,12 @@ class Ledger:
                 self._drained.pop(name, None)
 
     def took_no_change(self, read: ListRead) -> Change | None:
-        """Nothing had changed since the list before."""
+        """Nothing had changed since the list before, says slurmctld: that does not show what we wrote.
+
+        The deletion of the last records, for one, does not count as a change.
+        """
         self._later = {name: began for name, began in self._later.items() if began.turn > read.began.turn}
-        return self._read_all(read)
+        return self._read_all(read, ())
 
     def took_nodes(self, reads: Mapping[str, tuple[Began, Node | None]]) -> Change | None:
         """Some nodes were read singly; None is a node that slurmctld has no record of."""
@@ -164,9 +172,8 @@ class Ledger:
         self._drained.clear()
         return self._doubt(why, None)
 
-    def _read_all(self, read: ListRead) -> Change | None:
+    def _read_all(self, read: ListRead, settled: Collection[str]) -> Change | None:
         self._read = read.began
-        settled = self._overlay.settle(read.began.turn)
         missing = self._lost - self._base.keys()
         if missing and self._clock.monotonic() < self._lost_until:
             self._unpublished.update(settled)

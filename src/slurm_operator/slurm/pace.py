@@ -26,8 +26,13 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """However dear a list is, the view is renewed this often."""
     seconds_per_byte: float = 0.15e-6
     """A list cannot have cost slurmrestd more than this, half again the measured price: the rest was waiting."""
-    clock_check: float = 60.0
-    """How often to look whether slurmctld's clock has gone back while nothing changes."""
+    check: float = 60.0
+    """Seconds between two checks of "nothing changed": slurmctld's clock may have gone back."""
+    cheap_list: float = 0.05
+    """Seconds of slurmrestd's time that a whole list may cost to be read with every such check.
+
+    It also shows that an administrator deleted all records, which slurmctld does not count as a change.
+    """
     retry_first: float = 1.0
     retry_longest: float = 5.0
     settle: float = 30.0

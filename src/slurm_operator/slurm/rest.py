@@ -47,7 +47,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """Error numbers by which Slurm says that the object is not there."""
     bulk: bool = False
     probe: bool = False
-    """Sent although the circuit is open: the regular try of a poller."""
+    """The regular try of a poller: sent although the circuit is open or other calls wait."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -131,11 +131,24 @@ class Rest:
         await self._transport.close()
 
     async def send(self, call: Call, body: Body[AnswerT]) -> Reply[AnswerT]:
-        """The decoded answer; anything but a clean success is raised."""
-        if not call.probe:
-            self.breaker.check(str(call))
+        """The decoded answer; anything but a clean success is raised.
+
+        The deadline counts from when the call is sent: a slow slurmctld is not failing because several ask it. A poller
+        has a place of its own, as it must not be late because of other calls.
+        """
+        if call.probe:
+            return await self._judged(call, body)
+        self.breaker.check(str(call))
+        must_wait = self._places.locked()
+        async with self._places:
+            if must_wait:
+                self.breaker.check(str(call))  # the calls that were waited for may have failed
+            return await self._judged(call, body)
+
+    async def _judged(self, call: Call, body: Body[AnswerT]) -> Reply[AnswerT]:
+        """Send a call, and tell the breaker what became of it."""
         try:
-            async with asyncio.timeout(self._deadline), self._places:
+            async with asyncio.timeout(self._deadline):
                 reply = await self._with_version(call, body)
         except TimeoutError:
             late = DeadlineExceeded(str(call), f"nothing within {self._deadline:g} s")

@@ -7,10 +7,11 @@ a Slurm in memory in its place.
 """
 
 import asyncio
+import select
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, SupportsIndex
 from urllib.parse import urlsplit
 
 from slurm_operator.slurm.errors import Garbage, Unreachable
@@ -47,7 +48,10 @@ class _Origin(NamedTuple):
 
 
 class HttpTransport:
-    """Keeps a few connections open for reads. A write has a fresh one, so that it is never sent twice."""
+    """Keeps a few connections open for reads. A write has a fresh one, so that it is never sent twice.
+
+    A connection is closed after any failure, and if anything arrives on it that no answer accounts for.
+    """
 
     def __init__(self) -> None:
         self._idle: list[_Connection] = []
@@ -61,8 +65,10 @@ class HttpTransport:
             connection, response = await self._send(origin, message, reuse=method == "GET")
             try:
                 yield response
-            finally:
-                self._release(connection, response)
+            except BaseException:
+                connection.drop()
+                raise
+            self._release(connection, response)
         except (_Malformed, asyncio.LimitOverrunError) as error:
             raise Garbage("", str(error)) from error
         except (OSError, EOFError) as error:
@@ -78,6 +84,9 @@ class HttpTransport:
                 return old, await old.exchange(message)
             except (OSError, EOFError):
                 old.drop()
+            except BaseException:
+                old.drop()
+                raise
         new = await _Connection.open(origin)
         try:
             return new, await new.exchange(message)
@@ -88,13 +97,13 @@ class HttpTransport:
     def _take(self, origin: _Origin) -> "_Connection | None":
         while self._idle:
             connection = self._idle.pop()
-            if connection.origin == origin and connection.alive:
+            if connection.origin == origin and connection.is_clean:
                 return connection
             connection.drop()
         return None
 
     def _release(self, connection: "_Connection", response: "_HttpResponse") -> None:
-        if response.reusable and len(self._idle) < MOST_IN_FLIGHT:
+        if response.reusable and not connection.has_unread_bytes and len(self._idle) < MOST_IN_FLIGHT:
             self._idle.append(connection)
         else:
             connection.drop()
@@ -104,29 +113,72 @@ class _Malformed(Exception):  # noqa: N818 - never leaves this file
     """Not HTTP as slurmrestd speaks it."""
 
 
+class _Reader(asyncio.StreamReader):
+    """Counts what arrived and what was taken, so that bytes behind an answer are noticed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=_CHUNK, loop=loop)
+        self._left = 0
+
+    @property
+    def has_unread_bytes(self) -> bool:
+        return self._left > 0
+
+    def feed_data(self, data: Iterable[SupportsIndex]) -> None:
+        data = bytes(data)
+        self._left += len(data)
+        super().feed_data(data)
+
+    async def take_until(self, separator: bytes) -> bytes:
+        return self._took(await self.readuntil(separator))
+
+    async def take_exactly(self, size: int) -> bytes:
+        return self._took(await self.readexactly(size))
+
+    async def take(self, most: int) -> bytes:
+        return self._took(await self.read(most))
+
+    def _took(self, data: bytes) -> bytes:
+        self._left -= len(data)
+        return data
+
+
 class _Connection:
-    def __init__(self, origin: _Origin, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, origin: _Origin, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self.origin = origin
         self._reader = reader
         self._writer = writer
 
     @classmethod
     async def open(cls, origin: _Origin) -> "_Connection":
+        loop = asyncio.get_running_loop()
+        reader = _Reader(loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
         async with asyncio.timeout(GONE_SECONDS):
-            reader, writer = await asyncio.open_connection(
-                origin.host, origin.port, ssl=origin.tls or None, limit=_CHUNK
+            transport, _ = await loop.create_connection(
+                lambda: protocol, origin.host, origin.port, ssl=origin.tls or None
             )
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         _notice_its_end(writer.get_extra_info("socket"))
         return cls(origin, reader, writer)
 
     @property
-    def alive(self) -> bool:
-        return not self._reader.at_eof() and not self._writer.is_closing()
+    def has_unread_bytes(self) -> bool:
+        return self._reader.has_unread_bytes
+
+    @property
+    def is_clean(self) -> bool:
+        """Return whether the connection is open and nothing has arrived on it but what was read."""
+        if self.has_unread_bytes or self._reader.at_eof() or self._writer.is_closing():
+            return False
+        arrived = select.poll()
+        arrived.register(self._writer.get_extra_info("socket").fileno(), select.POLLIN)
+        return not arrived.poll(0)
 
     async def exchange(self, message: bytes) -> "_HttpResponse":
         self._writer.write(message)
         await self._writer.drain()
-        return _HttpResponse(self._reader, await self._reader.readuntil(b"\r\n\r\n"))
+        return _HttpResponse(self._reader, await self._reader.take_until(b"\r\n\r\n"))
 
     def drop(self) -> None:
         self._writer.transport.abort()
@@ -151,7 +203,7 @@ def _notice_its_end(connection: socket.socket) -> None:
 
 
 class _HttpResponse:
-    def __init__(self, reader: asyncio.StreamReader, head: bytes) -> None:
+    def __init__(self, reader: _Reader, head: bytes) -> None:
         status_line, *lines = head.decode("latin-1").strip().split("\r\n")
         version, _, rest = status_line.partition(" ")
         if not version.startswith("HTTP/1.") or not rest[:3].isdecimal():
@@ -172,12 +224,12 @@ class _HttpResponse:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         if self._chunked:
-            while size := _size((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16):
-                yield (await self._reader.readexactly(size + 2))[:-2]
-            await self._reader.readuntil(b"\r\n")
+            while size := _size((await self._reader.take_until(b"\r\n")).split(b";")[0], 16):
+                yield (await self._reader.take_exactly(size + 2))[:-2]
+            await self._reader.take_until(b"\r\n")
         elif self._length == _UNTIL_THE_END:
             self._stays_open = False
-            while chunk := await self._reader.read(_CHUNK):
+            while chunk := await self._reader.take(_CHUNK):
                 yield chunk
         else:
             async for chunk in self._counted():
@@ -187,7 +239,7 @@ class _HttpResponse:
     async def _counted(self) -> AsyncIterator[bytes]:
         left = self._length
         while left:
-            chunk = await self._reader.read(min(left, _CHUNK))
+            chunk = await self._reader.take(min(left, _CHUNK))
             if not chunk:
                 raise EOFError("the connection ended in the middle of the answer")
             left -= len(chunk)

@@ -11,18 +11,21 @@ from contextlib import suppress
 
 from slurm_operator.slurm.client import Listing, NotChanged, SlurmClient
 from slurm_operator.slurm.clock import Clock
-from slurm_operator.slurm.errors import NotFound, SlurmError
+from slurm_operator.slurm.errors import HalfApplied, NotFound, SlurmError
 from slurm_operator.slurm.jobs import JobList, JobListReader
-from slurm_operator.slurm.known import Change, State, Subscriber
+from slurm_operator.slurm.known import Change, Known, State, Subscriber
 from slurm_operator.slurm.ledger import Began, Ledger, ListRead
 from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.pace import Pace
+from slurm_operator.slurm.transport import MOST_IN_FLIGHT
 
 log = logging.getLogger(__name__)
 
 _SINGLES_AT_ONCE = 16
 JOBS_MAX_AGE_SECONDS = 30.0
 """Age that a watched list of jobs reaches before it is read again."""
+_SINGLES_SECONDS = 2.0
+"""Seconds after which one list is quicker than nodes that are read singly and still wait for their turn."""
 _LISTS_SUFFICE_BELOW = 1.5
 """Seconds: while lists may come this often, reading single nodes gains nothing."""
 
@@ -42,9 +45,12 @@ class SlurmView:
         self._jobs_wanted: set[Hashable] = set()
         self._jobs_asked = asyncio.Event()
         self._last_update = 0
+        self._misled = False
+        """The next list must be whole: slurmctld may say "nothing changed" although something did."""
         self._failures = 0
         self._list_period = 0.0
-        self._check_clock_at = 0.0
+        self._list_price = 0.0
+        self._check_at = 0.0
         self._boot = 0
         self._lists = self._pace.for_lists(clock.monotonic)
         self._singles = self._pace.for_singles(clock.monotonic)
@@ -67,6 +73,11 @@ class SlurmView:
             self._wanted.set()
         else:
             self._watched.pop(owner, None)
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """Nodes that at least one owner waits for."""
+        return frozenset().union(*self._watched.values())
 
     async def read_jobs(self, max_age: float, patience: float | None = None) -> JobList:
         """Return all jobs and reservations, read at most `max_age` seconds ago. Costly: 8 kB a job.
@@ -95,15 +106,32 @@ class SlurmView:
 
         A few are read singly, many by one list.
         """
-        if len(names) > _SINGLES_AT_ONCE:
-            found: list[Node] = []
-            await self._client.nodes(found.extend)
-            return {node.name: node for node in found if node.name in names}
-        looks = await asyncio.gather(*(self._read_node(name) for name in names), return_exceptions=True)
-        for look in looks:
-            if isinstance(look, BaseException):
-                raise look
-        return {look.name: look for look in looks if isinstance(look, Node)}
+        found = await self._look_at_each(names) if len(names) <= _SINGLES_AT_ONCE else None
+        if found is None:
+            found = await self._look_at_list(names)
+        if any(self._shows(name) for name in names if name not in found):
+            self._read_whole_list()
+        return found
+
+    async def _look_at_list(self, names: Collection[str]) -> dict[str, Node]:
+        found: list[Node] = []
+        await self._client.nodes(found.extend)
+        return {node.name: node for node in found if node.name in names}
+
+    async def _look_at_each(self, names: Collection[str]) -> dict[str, Node] | None:
+        """Return nothing if slurmctld is too slow to read them in several rounds."""
+        looks = [asyncio.ensure_future(self._read_node(name)) for name in names]
+        try:
+            if looks:
+                await asyncio.wait(looks, timeout=_SINGLES_SECONDS if len(looks) > MOST_IN_FLIGHT else None)
+            if not all(look.done() for look in looks):
+                return None
+            found = [look.result() for look in looks]
+        finally:
+            for look in looks:
+                look.cancel()
+            await asyncio.gather(*looks, return_exceptions=True)
+        return {look.name: look for look in found if look is not None}
 
     async def drain(self, names: Collection[str], reason: str) -> None:
         await self.update(names, NodeUpdate(state=("DRAIN",), reason=reason))
@@ -117,6 +145,9 @@ class SlurmView:
             return
         try:
             await self._client.update_nodes(names, update)
+        except (NotFound, HalfApplied):
+            self._read_whole_list()
+            raise
         finally:
             self._read_soon(names)
         self._ledger.wrote(names, update)
@@ -127,9 +158,7 @@ class SlurmView:
         try:
             await self._client.delete_nodes(names)
         finally:
-            # slurmctld does not count the deletion of its last records as a change: only a whole list shows it.
-            self._last_update = 0
-            self._hurry.set()
+            self._read_whole_list()
         self._ledger.wrote(names, None)
 
     def set_key(self, key: bytes) -> None:
@@ -140,6 +169,17 @@ class SlurmView:
         self._client.set_url(url)
         self._last_update = 0
         self._notify(self._ledger.restart("the address of slurmrestd changed and it has not been read yet"))
+        self._hurry.set()
+
+    def _shows(self, name: str) -> bool:
+        return isinstance(self.state, Known) and name in self.state.nodes
+
+    def _read_whole_list(self) -> None:
+        """Read all nodes soon: slurmctld does not count the deletion of its last records as a change.
+
+        A list that is under way may be older than what gave rise to this.
+        """
+        self._misled = True
         self._hurry.set()
 
     def _read_soon(self, names: Collection[str]) -> None:
@@ -174,10 +214,13 @@ class SlurmView:
     async def _read_list(self) -> float:
         """Returns the pause to make if nobody is in a hurry."""
         read = self._ledger.begin_list()
+        whole = self._misled or self._ledger.has_pending or self._is_check_due(cheap=True)
+        self._misled = False
         try:
-            listing = await self._client.nodes(read.add, self._last_update, probe=True)
+            listing = await self._client.nodes(read.add, 0 if whole else self._last_update, probe=True)
             boot = await self._boot_behind(listing)
         except SlurmError as error:
+            self._misled |= whole
             self._failures += 1
             if self._ledger.is_current(read.began):
                 self._notify(self._ledger.failed(error))
@@ -188,9 +231,9 @@ class SlurmView:
         if isinstance(listing, NotChanged):
             self._notify(self._ledger.took_no_change(read))
             return self._pace.quiet
-        price = self._pace.price(listing.cost)
-        self._lists.spend(price)
-        self._list_period = self._pace.period(price)
+        self._list_price = self._pace.price(listing.cost)
+        self._lists.spend(self._list_price)
+        self._list_period = self._pace.period(self._list_price)
         self._take_list(read, boot, listing.last_update)
         return self._pace.quiet
 
@@ -204,15 +247,19 @@ class SlurmView:
             self._notify(self._ledger.doubted("slurmctld is just starting"))
         self._boot = boot
 
+    def _is_check_due(self, *, cheap: bool = False) -> bool:
+        """Return whether "nothing changed" is to be doubted; with `cheap`, only if a whole list costs little."""
+        return self._clock.monotonic() >= self._check_at and not (cheap and self._list_price > self._pace.cheap_list)
+
     async def _boot_behind(self, listing: Listing[Node] | NotChanged) -> int:
         """When the slurmctld behind an answer started; also sees to it that its clock has not gone back.
 
         If it has, "nothing changed since" would be true of everything that happens until the old time is reached.
         """
-        if isinstance(listing, NotChanged) and self._clock.monotonic() < self._check_clock_at:
+        if isinstance(listing, NotChanged) and not self._is_check_due():
             return 0
-        statistics = await self._client.diag()
-        self._check_clock_at = self._clock.monotonic() + self._pace.clock_check
+        statistics = await self._client.diag(probe=True)
+        self._check_at = self._clock.monotonic() + self._pace.check
         if isinstance(listing, NotChanged) and statistics.now < self._last_update:
             self._last_update = 0
         return statistics.counting_since
@@ -257,7 +304,7 @@ class SlurmView:
             return []
         names = list(self._recheck)[:_SINGLES_AT_ONCE]
         self._recheck.difference_update(names)
-        watched = sorted(frozenset().union(*self._watched.values()))
+        watched = sorted(self.watched)
         start = turn % len(watched) if watched else 0
         names += [name for name in watched[start:] + watched[:start] if name not in names]
         return names[:_SINGLES_AT_ONCE]
@@ -267,7 +314,11 @@ class SlurmView:
         try:
             await self._client.recount()
             for name in names:
-                reads[name] = self._ledger.begin(), await self._read_node(name)
+                began, node = self._ledger.begin(), await self._read_node(name)
+                if node is None and self._shows(name):
+                    self._read_whole_list()  # which also tells whether slurmctld lost its state
+                else:
+                    reads[name] = began, node
         except SlurmError:
             self._hurry.set()
         self._notify(self._ledger.took_nodes(reads))

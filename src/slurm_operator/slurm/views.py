@@ -38,11 +38,13 @@ class SlurmViews:
         pace: Pace | None = None,
         transport: Callable[[], Transport] = HttpTransport,
         observe: Callable[[ClusterKey, Cost], None] = lambda cluster, cost: None,
+        forget: Callable[[ClusterKey], None] = lambda cluster: None,
     ) -> None:
         self._clock = clock
         self._pace = pace
         self._transport = transport
         self._observe = observe
+        self._forget = forget
         self._clusters: dict[ClusterKey, _Cluster] = {}
         self._subscribers: list[Callable[[ClusterKey, Change], None]] = []
         self._no_view = Unknown(clock.now(), "no RestApi of this cluster is known")
@@ -89,6 +91,8 @@ class SlurmViews:
         found.task.cancel()
         await asyncio.wait([found.task])
         await found.client.close()
+        if cluster not in self._clusters:
+            self._forget(cluster)
         self._tell(cluster, Change(frozenset(), found.view.state, self._no_view))
 
     async def close(self) -> None:
@@ -101,13 +105,19 @@ class SlurmViews:
             key,
             self._clock,
             transport=self._transport(),
-            observe=lambda cost: self._observe(cluster, cost),
+            observe=lambda cost: self._spent(cluster, client, cost),
         )
         view = SlurmView(client, self._clock, self._pace)
         view.subscribe(lambda change: self._tell(cluster, change))
         task = asyncio.create_task(_keep_running(view), name=f"slurm view {'/'.join(cluster)}")
         self._clusters[cluster] = _Cluster(url, client, view, task)
         return view
+
+    def _spent(self, cluster: ClusterKey, client: SlurmClient, cost: Cost) -> None:
+        """Pass on what a call cost, unless its cluster was removed meanwhile."""
+        found = self._clusters.get(cluster)
+        if found is not None and found.client is client:
+            self._observe(cluster, cost)
 
     def _tell(self, cluster: ClusterKey, change: Change) -> None:
         for subscriber in list(self._subscribers):

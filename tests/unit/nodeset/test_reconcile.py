@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from slurm_operator.api.nodeset import NodeSetStatus
+from slurm_operator.api.nodeset import Drain, NodeSetStatus
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.custom import NODESETS
@@ -27,7 +27,7 @@ from tests.fakes import slurmrestd as fake
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import FakeClock
 from tests.fakes.slurmrestd import FakeSlurm, FakeTransport
-from tests.unit.nodeset.make import known, nodeset, revision, world
+from tests.unit.nodeset.make import at, known, nodeset, revision, world
 from tests.unit.nodeset.plans import BUSY, pods, records
 
 KEY, CLUSTER = ("slurm", "gpu"), ("slurm", "slurm")
@@ -126,3 +126,24 @@ async def test_the_jobs_are_listed_for_a_worker_whose_node_is_gone() -> None:
     async with asking(replace(seen, nodes={}), slurm) as reconcile:
         await reconcile(KEY)
         assert slurm.count("GET jobs") == 1
+
+
+@pytest.mark.parametrize("successor", [False, True])
+async def test_the_nodes_of_a_deleted_nodeset_are_not_read_any_more(successor: bool) -> None:
+    """Not even if one of the same name in another cluster takes its place between two passes."""
+    clock, slurm = FakeClock(), FakeSlurm(SystemClock().now)
+    views = SlurmViews(SystemClock(), transport=lambda: FakeTransport(slurm))
+    view = views.set(CLUSTER, "http://slurm", slurm.key)
+    status = NodeSetStatus(drains=(Drain(cause="delete", nodes="gpu-[0-9]", since=at(0)),))
+    async with FakeApiServer() as server, Client(KubeConfig(server.url)) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": KEY[0]}})
+        kube = Kube(client, Recorder(client, "test", clock=clock), {}, manager="test")
+        sight = Sight(world(nodeset(0, status=status)))
+        reconcile = NodeSetReconciler(cast("Observer", sight), kube, views, SystemClock())
+        await reconcile(KEY)
+        assert view.watched == {f"gpu-{number}" for number in range(10)}
+        sight.found = world(nodeset(0, status=status, controllerRef={"name": "other"})) if successor else None
+        await reconcile(KEY)
+        assert view.watched == frozenset()
+        assert (reconcile.rested(KEY) == float("inf")) is not successor
+    await views.close()

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_operator.kube.errors import Call, Conflict, TooManyRequests
 from slurm_operator.kube.resource import Key
-from slurm_operator.runtime.controller import Controller, retry_after
+from slurm_operator.runtime.controller import Controller, retry_after, without_worker
 from slurm_operator.runtime.execute import Failure, PlanError
 from slurm_operator.runtime.plan import Result, TerminalError
 from slurm_operator.runtime.queue import Queue
@@ -234,3 +234,107 @@ async def test_a_busy_api_server_is_given_the_time_it_asks_for(clock: FakeClock)
         bench.queue.add(A)
         await clock.sleep(60)
     assert [time for _, time in bench.seen] == [0, pytest.approx(20)]
+
+
+class Crowd:
+    """A controller of two workers: keys `slow-*` wait for an event without a worker, others are counted."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.queue = Queue("test", clock=clock)
+        self.controller = Controller("test", self.queue, self.reconcile, workers=2, deadline=600, clock=clock)
+        self.answer = asyncio.Event()
+        self.waiting = 0
+        self.at_work = self.most_at_work = 0
+        self.done: list[str] = []
+
+    async def reconcile(self, key: Key) -> Result:
+        if key[1].startswith("slow"):
+            self.waiting += 1
+            await asyncio.gather(self.wait(), self.wait())
+            self.waiting -= 1
+        else:
+            self.at_work += 1
+            self.most_at_work = max(self.most_at_work, self.at_work)
+            await asyncio.sleep(1)
+            self.at_work -= 1
+        self.done.append(key[1])
+        return Result()
+
+    async def wait(self) -> None:
+        with without_worker(), without_worker():
+            await self.answer.wait()
+
+    def add(self, kind: str, count: int) -> None:
+        for number in range(count):
+            self.queue.add(("ns", f"{kind}-{number}"))
+
+
+async def test_whoever_waits_without_a_worker_holds_up_no_other_key(clock: FakeClock) -> None:
+    crowd = Crowd(clock)
+    working = asyncio.create_task(crowd.controller.run())
+    crowd.add("slow", 100)
+    crowd.add("quick", 6)
+    await asyncio.sleep(3.5)
+    assert crowd.waiting == 100
+    assert crowd.done == [f"quick-{number}" for number in range(6)]
+    assert crowd.most_at_work == 2
+    assert crowd.controller.stats.active == 0
+    assert len(crowd.queue.in_hand()) == 100
+    crowd.answer.set()
+    await crowd.queue.idle()
+    assert len(crowd.done) == 106
+    crowd.add("quick", 20)
+    await crowd.queue.idle()
+    assert crowd.most_at_work == 2
+    crowd.queue.shut_down()
+    await asyncio.wait_for(working, 10)
+    assert crowd.controller.stats.active == 0
+
+
+async def test_a_reconcile_that_is_cut_off_while_it_waits_without_a_worker_gives_none_back_twice(
+    clock: FakeClock,
+) -> None:
+    crowd = Crowd(clock)
+    crowd.controller.deadline = 5
+    working = asyncio.create_task(crowd.controller.run())
+    crowd.add("slow", 10)
+    await asyncio.sleep(6)
+    assert crowd.controller.stats.timeouts == 10
+    crowd.answer.set()
+    await asyncio.sleep(60)
+    crowd.add("quick", 10)
+    await crowd.queue.idle()
+    assert crowd.most_at_work == 2
+    assert crowd.controller.stats.active == 0
+    crowd.queue.shut_down()
+    await asyncio.wait_for(working, 10)
+
+
+async def test_outside_of_a_reconcile_there_is_no_worker_to_free() -> None:
+    with without_worker():
+        await asyncio.sleep(0)
+
+
+async def test_a_task_that_outlives_its_reconcile_frees_no_worker_of_another(clock: FakeClock) -> None:
+    left: list[asyncio.Task[None]] = []
+    go = asyncio.Event()
+
+    async def outlive() -> None:
+        with without_worker():
+            await go.wait()
+        with without_worker():
+            await asyncio.sleep(1)
+
+    async def script(attempt: int) -> Result:
+        left.append(asyncio.create_task(outlive()))
+        await asyncio.sleep(0.1)
+        return Result()
+
+    bench = Bench(clock, a=script)
+    async with bench.running():
+        bench.queue.add(A)
+        await bench.queue.idle()
+        assert bench.controller.stats.active == 0
+        go.set()
+        await left[0]
+        assert bench.controller.stats.active == 0

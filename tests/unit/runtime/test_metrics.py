@@ -22,7 +22,7 @@ from slurm_operator.runtime.stats import Histogram
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import FakeClock
-from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeTransport, killed
+from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeTransport, killed, slow
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -118,6 +118,36 @@ async def test_requests_to_slurm_by_cluster_call_and_outcome(clock: FakeClock) -
     assert samples["slurm_operator_slurm_response_bytes_total", (nodes, cluster)] > 0
     drains = (("call", "POST nodes"), cluster, ("outcome", "200"))
     assert samples["slurm_operator_slurm_requests_total", drains] == 1
+
+
+async def test_a_removed_cluster_leaves_no_numbers_behind(clock: FakeClock) -> None:
+    """Neither its past requests nor one that was under way when it was removed."""
+    slurm, requests, metrics = FakeSlurm(clock.now), SlurmMetrics(), Metrics()
+    slurm.add_nodes("w-[0-4]")
+    metrics.registry.register(requests)
+    views = SlurmViews(clock, transport=lambda: FakeTransport(slurm), observe=requests.observe, forget=requests.forget)
+    views.set(("staying", "slurm"), "http://slurm", KEY)
+    before = None
+    for number in range(3):
+        key = f"ci-{number}", "slurm"
+        view = views.set(key, "http://slurm", KEY)
+        await clock.sleep(10)
+        slurm.fault = slow(3)
+        late = asyncio.create_task(view.drain(["w-0"], "slurm-operator: x"))
+        await clock.sleep(1)
+        await views.remove(key)
+        await late
+        slurm.fault = None
+        shown = {name for name, labels in scrape(metrics) if ("cluster", "/".join(key)) in labels}
+        assert shown == set()
+        lines = metrics.render().count(b"slurm_operator_slurm_")
+        assert before in (None, lines)
+        before = lines
+    assert before
+    views.set(("ci-0", "slurm"), "http://slurm", KEY)
+    await clock.sleep(10)
+    assert b'cluster="ci-0/slurm"' in metrics.render()
+    await views.close()
 
 
 async def test_leadership_watches_and_the_loop(client: Client, clock: FakeClock) -> None:

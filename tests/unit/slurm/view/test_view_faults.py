@@ -1,12 +1,14 @@
 """The view when slurmrestd or slurmctld fail: it says so at once, says why, and recovers by itself."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from slurm_operator.slurm import errors
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.rest import DEADLINE
+from slurm_operator.slurm.transport import MOST_IN_FLIGHT
 from tests.fakes import slurmrestd as fake
 from tests.unit.slurm.view.conftest import Watched
 
@@ -181,3 +183,29 @@ async def test_a_clock_of_slurmctld_that_goes_back_hides_nothing_for_long(cluste
     cluster.clock.jump(-3600)
     cluster.slurm.start_job(1, "w-1")
     await cluster.until(lambda state: "ALLOCATED" in cluster.known.nodes["w-1"].state, within=65)
+
+
+async def test_calls_that_wait_for_others_are_not_late_but_fail_with_them(cluster: Watched) -> None:
+    """Each call has its whole deadline once it is sent; behind calls that ran into theirs it is not sent any more."""
+    names = [f"w-{number}" for number in range(5)]
+    with cluster.slurm.failing(fake.slow(20)):
+        slow = await asyncio.gather(*(cluster.client.node(name) for name in names * 3))
+    assert [found.name for found in slow] == names * 3
+    cluster.slurm.calls.clear()
+    began = cluster.clock.monotonic()
+    with cluster.slurm.failing(replace(fake.hang(), only=lambda call: call.startswith("GET node/"))):
+        hung = await asyncio.gather(*(cluster.client.node(name) for name in names * 3), return_exceptions=True)
+    assert {type(error) for error in hung} == {errors.DeadlineExceeded, errors.CircuitOpen}
+    assert cluster.slurm.count("GET node/") == MOST_IN_FLIGHT
+    assert cluster.clock.monotonic() - began == pytest.approx(DEADLINE)
+
+
+async def test_a_poll_waits_for_no_other_call(cluster: Watched) -> None:
+    only = replace(fake.slow(40), only=lambda call: call.startswith("GET node/"))
+    with cluster.slurm.failing(only):
+        calls = [asyncio.create_task(cluster.client.node("w-1")) for _ in range(20)]
+        for _ in range(30):
+            cluster.slurm.touch()  # so that it also asks when slurmctld started
+            await asyncio.sleep(1)
+            assert cluster.clock.monotonic() - cluster.known.began_at <= 1.0
+        await asyncio.gather(*calls)
