@@ -61,18 +61,25 @@ class NodeSetReconciler:
         return self._clock.monotonic() - ended if ended is not None else 0.0
 
     async def __call__(self, key: Key) -> Result:
-        self._ended[key] = None
-        try:
-            return await self._pass(key)
-        finally:
-            self._ended[key] = self._clock.monotonic()
-
-    async def _pass(self, key: Key) -> Result:
         memory = self._memories.setdefault(key, Memory())
         world = self._observe(key, memory)
         if world is None:
-            del self._memories[key]
+            self._forget(key)
             return Result()
+        self._ended[key] = None
+        try:
+            return await self._pass(key, world, memory)
+        finally:
+            self._ended[key] = self._clock.monotonic()
+
+    def _forget(self, key: Key) -> None:
+        for view in self._views.clusters.values():
+            view.watch_nodes(("NodeSet", key), ())
+        self._memories.pop(key, None)
+        self._ended.pop(key, None)
+        self._growing.discard(key)
+
+    async def _pass(self, key: Key, world: World, memory: Memory) -> Result:
         view = self._views.get((key[0], world.nodeset.spec.controller_ref.name))
         if view is not None:
             world = await _with_jobs(world, view)
