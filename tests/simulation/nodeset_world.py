@@ -36,7 +36,7 @@ from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.model import NodeUpdate, Number
 from slurm_operator.slurm.overlay import Overlay
-from slurm_operator.slurm.states import is_drain, is_drained
+from slurm_operator.slurm.states import DrainOwner, claim_owner, is_drain, is_drained
 from tests.unit.nodeset.make import BUDGET, BUDGET_UID, NODESET_UID, NOW, controller, nodeset
 
 Decide = Callable[[World], Plan[Any]]
@@ -264,7 +264,7 @@ class Simulation:
                 continue
             seen = self._read.get(name)
             # What an administrator did since the last read cannot be known; what the read showed must be respected.
-            foreign = seen is not None and is_drain(seen.state) and not seen.reason.startswith(names.REASON_PREFIX)
+            foreign = seen is not None and is_drain(seen.state) and _is_claimed(seen)
             if foreign and truth.drain and not (isinstance(action, Drain) and not action.reason):
                 raise ForeignDrainError(f"{action} touches {name}: {truth.reason!r}")
             match action:
@@ -354,6 +354,10 @@ class Simulation:
             self._alive(name) and not is_drain(truth.shown(name).state) and not truth.down
             for name, truth in self.slurm.items()
         )
+
+
+def _is_claimed(seen: SlurmNode) -> bool:
+    return claim_owner(seen.state, seen.reason, seen.reason_set_by_user) is DrainOwner.FOREIGN
 
 
 def _changed(pod: Pod, **change: Any) -> Pod:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from slurm_operator.admission.placement import placement_problems
 from slurm_operator.admission.problem import Problem
 from slurm_operator.admission.validate_schema import join
 from slurm_operator.api.common import Metadata, ServiceSpec
@@ -200,7 +201,8 @@ def container_problems(container: Mapping[str, Any], path: str) -> Iterator[Prob
 
 def pod_problems(spec: Mapping[str, Any], generated: Iterable[str], path: str) -> Iterator[Problem]:
     """Of a pod spec that is merged over a generated one with containers of these names."""
-    yield from _shaped(POD, spec, path)
+    misshapen = list(_shaped(POD, spec, path))
+    yield from misshapen or placement_problems(spec, path)
     taken = dict.fromkeys(generated, "the operator's own")
     for field in ("initContainers", "containers"):
         containers = spec.get(field)
@@ -213,6 +215,9 @@ def pod_problems(spec: Mapping[str, Any], generated: Iterable[str], path: str) -
                 yield Problem(place, f"a container called {name} exists already ({taken[name]})", "choose another name")
             elif not _DNS_LABEL.fullmatch(name):
                 yield Problem(place, f"{name!r} is not a container name", "use lower-case letters, digits and -")
+            elif not container.get("image"):
+                hint = "name the image that the container runs"
+                yield Problem(f"{path}.{field}[{index}].image", f"container {name} has no image", hint)
             taken[name] = f"{field}[{index}]"
 
 

@@ -161,8 +161,10 @@ class Operator:
     def _add_clusters(self, locate: Locate, controllers: Queue) -> None:
         def tell(cluster: Key, refusals: Refusals) -> None:
             """On its Controller, which has a status to say it in."""
-            if self._refused.get(cluster, ()) != refusals:
+            before = self._refused.pop(cluster, ())
+            if refusals:
                 self._refused[cluster] = refusals
+            if before != refusals:
                 controllers.add(cluster)
 
         reconcile = ClusterReconciler(self._caches, self._references, self._views, self._kube, locate, tell)

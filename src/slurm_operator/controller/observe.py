@@ -86,6 +86,7 @@ class Observer:
         if controller is None:
             self._references.drop(("Controller", key))
             self._watch_jobs(key, False)
+            self._closed.forget(key)
             return None
         namespace, name = key
         refs = self._read_refs(controller)

@@ -183,6 +183,10 @@ class ClosedPartitions:
             self._closed[cluster] = known
         return {name: closed.first for name, closed in known.items()}
 
+    def forget(self, cluster: Key) -> None:
+        """Drop what is known of a cluster that is gone."""
+        self._closed.pop(cluster, None)
+
     async def look(self, cluster: Key, partitions: Collection[str]) -> None:
         """Ask slurmctld; without an answer nothing changes."""
         client = self._views.client(cluster)

@@ -10,7 +10,7 @@ import logging
 import socket
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.clock import Clock, SystemClock, timestamp
@@ -29,8 +29,13 @@ FORGET_SECONDS = 360.0
 """After that long a silence it is a new event."""
 BURST, REFILL_SECONDS = 20, 15.0
 """Different events that one object may have at once, and how long until it may have one more."""
+FULL_SECONDS = BURST * REFILL_SECONDS
+"""Seconds after which an object may have as many events as one that was never heard of."""
 
 Identity = tuple[str, ...]
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(slots=True, eq=False)
@@ -89,10 +94,16 @@ class Recorder:
             self.dropped += 1
         self._news.set()
 
+    @property
+    def remembered(self) -> int:
+        """How many events and objects are remembered."""
+        return len(self._known) + len(self._budget)
+
     async def run(self) -> None:
         while True:
             self._news.clear()
             now = self._clock.monotonic()
+            self._forget(now)
             due = [identity for identity, entry in self._pending.items() if entry.due <= now]
             for identity in due:
                 entry = self._pending.pop(identity, None)
@@ -100,12 +111,25 @@ class Recorder:
                     await self._send(identity, entry)
             if due:
                 continue
-            next_due = min((entry.due for entry in self._pending.values()), default=None)
+            next_due = min((entry.due for entry in self._pending.values()), default=self._forget_at())
             try:
                 async with asyncio.timeout(None if next_due is None else next_due - now):
                     await self._news.wait()
             except TimeoutError:
                 continue
+
+    def _forget(self, now: float) -> None:
+        """Drop what is too long ago to count; the longest silent come first."""
+        while self._known and now - _first(self._known).last >= FORGET_SECONDS:
+            self._known.popitem(last=False)
+        while self._budget and now - _first(self._budget)[1] >= FULL_SECONDS:
+            self._budget.popitem(last=False)
+
+    def _forget_at(self) -> float | None:
+        """Return the next second at which something can be dropped."""
+        known = [_first(self._known).last + FORGET_SECONDS] if self._known else []
+        budget = [_first(self._budget)[1] + FULL_SECONDS] if self._budget else []
+        return min(known + budget, default=None)
 
     async def _send(self, identity: Identity, entry: _Entry) -> None:
         namespace, name = entry.key
@@ -156,3 +180,7 @@ class Recorder:
                 "resourceVersion": meta.resource_version,
             },
         }
+
+
+def _first(found: OrderedDict[K, V]) -> V:
+    return next(iter(found.values()))

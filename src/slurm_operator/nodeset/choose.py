@@ -6,21 +6,27 @@ from enum import StrEnum
 
 from slurm_operator.api import names
 from slurm_operator.desired.worker import Slot, ordinal_slot
+from slurm_operator.kube.resource import Manifest
 from slurm_operator.nodeset.evidence import slurmd_is_ready, slurmd_started
 from slurm_operator.nodeset.fit import fit
 from slurm_operator.nodeset.identity import daemon_slot, free_ordinals, ordinal_of
 from slurm_operator.nodeset.order import VictimKey, is_available, is_healthy, pod_deadline, victim_key
-from slurm_operator.nodeset.world import Standing, Worker, World
+from slurm_operator.nodeset.template import build_template, placement_flaw
+from slurm_operator.nodeset.world import FRESH_SECONDS, Standing, Worker, World
+from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
-from slurm_operator.slurm.states import is_busy, is_down, is_drain
+from slurm_operator.slurm.states import REJECTED, is_busy, is_down, is_drain
 
 YES = ("true", "True", "TRUE", "1", "t", "T")
 """Spellings of yes in the annotation that users write; all of them count, everywhere."""
 
 FIRST_REGISTRATION_SECONDS = 60.0
 """Seconds that a new worker has to register before it counts as one whose record was deleted."""
+
+UNUSABLE = REJECTED | {"UNKNOWN"}
+"""State words of a record, beside DOWN, of a node that gets no jobs."""
 
 
 class Cause(StrEnum):
@@ -55,33 +61,72 @@ class Choice:
     """Pod names of new workers whose Slurm name is not free."""
     waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Workers of an old revision that stay in service for now, and the jobs and reservations that name them."""
+    template: Manifest = field(default_factory=dict)
+    """What new workers share; empty if none is needed or none can be built."""
+    flaw: Trouble | None = None
+    """Why no worker can be built."""
 
     def going(self, world: World) -> list[Worker]:
         return [world.by_pod[name] for name in self.condemned]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The workers that a rolling update or a change of the scaling mode chooses from."""
+
+    desired: int
+    revision: str
+    staying: Sequence[Worker]
+    """Workers of the current scaling mode that are not scaled in."""
+    outdated: Sequence[Worker]
+    """Those of an old revision that may be replaced."""
+    out_of_mode: Sequence[Worker]
+
+    def away(self, world: World) -> int:
+        """Return how many of the desired workers are not in service."""
+        present = sum(self._is_present(worker, world) for worker in (*self.staying, *self.out_of_mode))
+        return max(0, self.desired - present)
+
+    def vacant(self, world: World) -> int:
+        """Return how many places have neither a worker to be replaced nor a successor in service."""
+        new = [worker for worker in self.staying if worker.revision == self.revision]
+        old = len(self.staying) - len(new) + len(self.out_of_mode)
+        return max(0, self.desired - old - sum(self._is_present(worker, world) for worker in new))
+
+    def _is_present(self, worker: Worker, world: World) -> bool:
+        """Return whether a worker is in service. A new one must be ready as a whole, and for long enough."""
+        if worker.record is None or not is_usable(worker.record):
+            return False
+        if worker.revision != self.revision:
+            return _serves(worker)
+        return is_available(worker.pod, world.nodeset.spec.min_ready_seconds, world.now)
 
 
 def choose(world: World, revision: str) -> Choice:
     """What the spec asks for, compared with what is there."""
     if world.nodeset.metadata.deletion_timestamp is not None:
         return Choice(0, (), (), {worker.pod_name: Cause.DELETE for worker in world.workers if worker.live})
-    in_mode = [worker for worker in world.workers if worker.live and _mode(worker) == world.nodeset.spec.scaling_mode]
-    out_of_mode = [
-        worker for worker in world.workers if worker.live and _mode(worker) != world.nodeset.spec.scaling_mode
-    ]
-    by_mode = _by_node if world.nodeset.spec.scaling_mode == "DaemonSet" else _by_ordinal
+    mode = world.nodeset.spec.scaling_mode
+    in_mode = [worker for worker in world.workers if worker.live and _mode(worker) == mode]
+    out_of_mode = [worker for worker in world.workers if worker.live and _mode(worker) != mode]
+    flaw = placement_flaw(world.nodeset)
+    by_mode = _by_ordinal if mode == "StatefulSet" else _by_node if flaw is None else _as_before
     desired, slots, surplus = by_mode(world, in_mode)
-    taken = {pod.metadata.name for pod in world.pods} | set(world.unreadable)
     condemned = {worker.pod_name: Cause.SCALE_IN for worker in surplus}
-    if not slots:
-        # Workers of the other mode make room only once their successors exist.
-        condemned |= {worker.pod_name: Cause.MODE for worker in out_of_mode}
     staying = [worker for worker in in_mode if worker.pod_name not in condemned]
     waiting = named_elsewhere(world, staying, revision)
-    replaceable = [worker for worker in staying if worker.name not in waiting]
-    condemned |= {worker.pod_name: Cause.UPDATE for worker in outdated(world, staying, replaceable, desired, revision)}
-    condemned |= {
-        worker.pod_name: Cause.UPDATE for worker in forgotten(world, staying) if worker.pod_name not in condemned
-    }
+    lost = forgotten(world, staying)
+    template, flaw = _built(world, flaw, bool(slots or lost) or any(w.revision != revision for w in staying))
+    if flaw is None:
+        replaceable = [worker for worker in staying if worker.name not in waiting]
+        outdated = [worker for worker in replaceable if worker.revision != revision]
+    else:  # a worker that left would have no successor
+        outdated, lost = [], []
+    # Workers of the other mode make room only once their successors exist.
+    turn = replaced(world, Rollout(desired, revision, staying, outdated, out_of_mode), changes_mode=not slots)
+    condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
+    condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}
+    taken = {pod.metadata.name for pod in world.pods} | set(world.unreadable)
     free = [slot for slot in slots if slot.name not in taken]
     held = names_in_use(world, free)
     return Choice(
@@ -91,7 +136,17 @@ def choose(world: World, revision: str) -> Choice:
         condemned=condemned,
         held=held,
         waiting=waiting,
+        template=template,
+        flaw=flaw,
     )
+
+
+def _built(world: World, flaw: Trouble | None, needed: bool) -> tuple[Manifest, Trouble | None]:
+    """Return the template of new workers, or what is wrong with it; it is built only if it may be needed."""
+    if flaw is not None or not needed or world.facts is None:
+        return {}, flaw
+    built = build_template(world.nodeset, world.facts)
+    return ({}, built) if isinstance(built, Trouble) else (built, None)
 
 
 def named_elsewhere(world: World, workers: Iterable[Worker], revision: str) -> dict[str, tuple[str, ...]]:
@@ -174,30 +229,50 @@ def _by_node(world: World, workers: Sequence[Worker]) -> tuple[int, list[Slot], 
     return desired, wanted, surplus
 
 
+def _as_before(world: World, workers: Sequence[Worker]) -> tuple[int, list[Slot], list[Worker]]:
+    """Leave every worker where it is, while it cannot be told where workers belong."""
+    return world.nodeset.status.desired, [], []
+
+
 def _is_misnamed(worker: Worker, slot: Slot) -> bool:
     """Return whether a new pod would have another name in Slurm; with hostNetwork the Node gives the name."""
     return not worker.pod.spec.host_network and worker.name != slot.hostname
 
 
-def outdated(
-    world: World, workers: Sequence[Worker], replaceable: Sequence[Worker], desired: int, revision: str
-) -> list[Worker]:
-    """Return workers of an old revision whose turn it is, never more healthy ones than may be away."""
+def replaced(world: World, rollout: Rollout, *, changes_mode: bool) -> list[Worker]:
+    """Return the workers whose turn it is to be replaced.
+
+    One whose slurmd is not ready goes at once. One that Slurm does not use goes unless as many successors as may be
+    away are not in service yet: it may be the network that keeps Slurm from using it. Of the others, never more go than
+    may be away, and everything that is missing counts: otherwise each new template would cost healthy workers.
+    """
     strategy = world.nodeset.spec.update_strategy
-    old = [worker for worker in replaceable if worker.revision != revision]
-    if strategy.type == "OnDelete" or not old:
-        return []
-    unhealthy = [worker for worker in old if not _serves(worker)]
-    if strategy.type != "RollingUpdate":
-        return unhealthy
-    missing = max(0, desired - len(workers))
-    minimum = world.nodeset.spec.min_ready_seconds
-    not_yet = [w for w in workers if w.revision == revision and not is_available(w.pod, minimum, world.now)]
-    budget = max(0, strategy.rolling_update.limit(desired) - missing - len(not_yet))
-    begun = recorded(world, Cause.UPDATE)
-    healthy = [worker for worker in by_expendability(world, old) if _serves(worker)]
-    healthy.sort(key=lambda worker: worker.name not in begun)
-    return unhealthy + healthy[:budget]
+    old = rollout.outdated if strategy.type != "OnDelete" else []
+    if strategy.type == "ScheduledUpdate":
+        old = [worker for worker in old if not _serves(worker)]
+    going = by_expendability(world, [*old, *(rollout.out_of_mode if changes_mode else ())])
+    begun = recorded(world, Cause.UPDATE, Cause.MODE)
+    going.sort(key=lambda worker: worker.name not in begun)
+    ill = [worker for worker in going if not _serves(worker)]
+    rest = [worker for worker in going if _serves(worker)]
+    if not isinstance(world.slurm, Known) or world.now - world.slurm.at > FRESH_SECONDS:
+        return ill + [worker for worker in rest if worker.name in begun]
+    limit = strategy.rolling_update.limit(rollout.desired)
+    unused = [worker for worker in rest if is_unused(worker)]
+    unclear = [worker for worker in rest if worker.record is None and not is_unused(worker) and worker.name in begun]
+    used = [worker for worker in rest if worker.record is not None and not is_unused(worker)]
+    spare, budget = max(0, limit - rollout.vacant(world)), max(0, limit - rollout.away(world))
+    return ill + unclear + unused[:spare] + used[:budget]
+
+
+def is_unused(worker: Worker) -> bool:
+    """Return whether Slurm certainly starts no jobs on a worker, by no decision of an administrator or of ours."""
+    return worker.standing is Standing.UNREGISTERED or (worker.record is not None and not is_usable(worker.record))
+
+
+def is_usable(record: SlurmNode) -> bool:
+    """Return whether a node is neither DOWN nor rejected; a drain is a decision and no failure."""
+    return not is_down(record.state) and not UNUSABLE & {*record.state}
 
 
 def _serves(worker: Worker) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from slurm_operator.api import names
 from slurm_operator.desired.metadata import owner
 from slurm_operator.desired.revision import controller_revision, revision_data, revision_hash
-from slurm_operator.desired.worker import ssh_config, worker_claims, worker_pod, worker_template
+from slurm_operator.desired.worker import ssh_config, worker_claims, worker_pod
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import CONFIG_MAPS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS
 from slurm_operator.kube.resource import Manifest
@@ -27,7 +27,7 @@ from slurm_operator.nodeset.drains import (
     written_down,
 )
 from slurm_operator.nodeset.evidence import says_busy
-from slurm_operator.nodeset.hands import NodeSetAction
+from slurm_operator.nodeset.hands import CreateWorker, NodeSetAction
 from slurm_operator.nodeset.order import is_ready, ready_since
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
@@ -279,19 +279,21 @@ def replace_finished(world: World) -> Iterator[NodeSetAction]:
 def create(world: World, choice: Choice, revision: str) -> Iterator[NodeSetAction]:
     """New pods, all at once; one that keeps failing waits longer each time.
 
-    Pods that were refused come last: the first of a lane decide whether the others are tried.
+    Pods that were refused come last: the first of a lane decide whether the others are tried. A NodeSet without our
+    finalizer may be gone before its first pods exist, which would stay then.
     """
-    if world.facts is None or world.unreadable or is_deleted(world):
+    if world.facts is None or world.unreadable or choice.flaw is not None:
+        return
+    if is_deleted(world) or names.FINALIZER_WORKERS not in world.nodeset.metadata.finalizers:
         return
     if config := ssh_config(world.nodeset):
         yield Apply(CONFIG_MAPS, config)
     waits = awaits_budget(world.nodeset, world.ownership, world.now) or awaits_records(world)
     due = [slot for slot in choice.create if not waits and retry_in(world, slot.name) <= 0]
     due.sort(key=lambda slot: slot.name in world.refused)
-    template = worker_template(world.nodeset, world.facts) if due else {}
     for slot in due:
         claims = [Apply(PERSISTENT_VOLUME_CLAIMS, claim) for claim in worker_claims(world.nodeset, slot)]
-        pod = Create(PODS, worker_pod(world.nodeset, template, slot, revision, world.ownership.budget_uid))
+        pod = CreateWorker(PODS, worker_pod(world.nodeset, choice.template, slot, revision, world.ownership.budget_uid))
         yield InOrder((*claims, pod), lane=pod.lane) if claims else pod
 
 

@@ -1,16 +1,18 @@
 """How the actions of a NodeSet's plan reach Kubernetes and Slurm, and what is remembered between two passes."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.slurm_actions import KEPT_SECONDS, RemovalHands
 from slurm_operator.nodeset.world import Failures
-from slurm_operator.runtime.actions import Kube
+from slurm_operator.runtime.actions import Create, HasKube, Kube
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.controller import without_worker
-from slurm_operator.runtime.plan import Action
+from slurm_operator.runtime.plan import Action, Done
+from slurm_operator.runtime.times import seconds_of
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.model import Node, NodeUpdate
@@ -20,9 +22,23 @@ DEPARTED_SECONDS = 900.0
 """Seconds for which the address of an ended pod is remembered; Slurm gives a silent node up sooner than that."""
 STABLE_SECONDS = 600.0
 """Age after which a pod's end does not count as a repeated failure."""
+FAILURE_SECONDS = 3600.0
+"""Seconds after which a failure is forgotten: longer than the longest back-off and a stable life together."""
 
 
 NodeSetAction = Action[RemovalHands]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateWorker(Create):
+    """Create a pod of a NodeSet, unless the NodeSet has been deleted since the pass began."""
+
+    async def run(self, hands: HasKube) -> Done:
+        meta = self.manifest["metadata"]
+        nodeset = hands.kube.store(NODESETS).get(meta["namespace"], meta["ownerReferences"][0]["name"])
+        if nodeset is not None and nodeset.metadata.deletion_timestamp is not None:
+            return Done(wrote=False)
+        return await Create.run(self, hands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +53,7 @@ class Memory:
 
     failures: dict[str, Failures] = field(default_factory=dict)
     failed_pods: set[str] = field(default_factory=set)
-    """Uids of the failed pods that were counted."""
+    """Uids of the failed pods that were counted and still exist."""
     kept: dict[str, float] = field(default_factory=dict)
     """Records that Slurm refused to delete, and until when they are left alone."""
 
@@ -62,13 +78,23 @@ class Memory:
         self.departed = {ip: until for ip, until in self.departed.items() if until > now and ip not in present}
         return frozenset(self.departed)
 
-    def count_failure(self, pod_name: str, uid: str, lived: float, now: float) -> None:
-        if uid in self.failed_pods:
+    def note_failures(self, pods: Collection[Pod], now: float) -> Mapping[str, Failures]:
+        """Return how often the pods of each name failed. One that was deleted has not failed, however it ended."""
+        for pod in pods:
+            if pod.status.phase in ("Failed", "Succeeded") and not pod.metadata.terminating:
+                self._count_failure(pod, now)
+        self.failed_pods &= {pod.metadata.uid for pod in pods}
+        self.failures = {name: found for name, found in self.failures.items() if now - found.last < FAILURE_SECONDS}
+        return self.failures
+
+    def _count_failure(self, pod: Pod, now: float) -> None:
+        if pod.metadata.uid in self.failed_pods:
             return
-        self.failed_pods.add(uid)
-        before = self.failures.get(pod_name)
+        self.failed_pods.add(pod.metadata.uid)
+        lived = now - seconds_of(pod.status.start_time, absent=now)
+        before = self.failures.get(pod.metadata.name)
         count = 1 if before is None or lived > STABLE_SECONDS else before.count + 1
-        self.failures[pod_name] = Failures(count, now)
+        self.failures[pod.metadata.name] = Failures(count, now)
 
     def kept_records(self, now: float) -> frozenset[str]:
         self.kept = {name: until for name, until in self.kept.items() if until > now}

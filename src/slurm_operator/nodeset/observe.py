@@ -22,7 +22,6 @@ from slurm_operator.nodeset.world import Gone, Slurm, World
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.references import References, Refs
-from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble, is_silent, no_controller
 from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.views import SlurmViews
@@ -65,8 +64,6 @@ class Observer:
         loose = [pod for pod in labelled if pod.metadata.controller is None]
         released = [pod for pod in loose if is_released(pod, nodeset)]
         mine = [*pods.by_index(BY_OWNER, nodeset.metadata.uid), *released]
-        for pod in mine:
-            _count_failure(memory, pod, now)
         budget_name = names.workers_budget(nodeset.spec.controller_ref.name)
         ownership = ownership_of(
             nodeset,
@@ -90,7 +87,7 @@ class Observer:
             jobs=view.jobs if view is not None else None,
             facts=facts,
             lacking=lacking,
-            failures=memory.failures,
+            failures=memory.note_failures(mine, now),
             kept_records=memory.kept_records(now),
             departed=memory.note_places(mine, self._answers, now),
             neighbours=self._neighbours(nodeset, mine),
@@ -215,9 +212,3 @@ def _planned_names(other: NodeSet, nodeset: NodeSet) -> Iterator[str]:
 
 def _same_prefix(one: NodeSet, other: NodeSet) -> bool:
     return ordinal_slot(one, 0).hostname.rstrip("0") == ordinal_slot(other, 0).hostname.rstrip("0")
-
-
-def _count_failure(memory: Memory, pod: Pod, now: float) -> None:
-    if pod.status.phase in ("Failed", "Succeeded"):
-        lived = now - seconds_of(pod.status.start_time, absent=now)
-        memory.count_failure(pod.metadata.name, pod.metadata.uid, lived, now)

@@ -94,7 +94,7 @@ def verdicts_of(world: World, choice: Choice, wanted: Mapping[str, Wish], counts
 def _ready(world: World, choice: Choice, counts: Mapping[str, int]) -> Verdict:
     have, want = counts["availableReplicas"], choice.desired
     complete = have >= want and counts["updatedReplicas"] >= want
-    settled = complete and not (choice.condemned or choice.create or choice.held)
+    settled = complete and not (choice.condemned or choice.create or choice.held or choice.flaw)
     if not settled:
         return Verdict.of(
             names.CONDITION_READY, False, "WorkersMissing", f"{min(have, want)} of {want} workers are ready"
@@ -204,7 +204,7 @@ def _until(world: World, worker: Worker) -> str:
 
 def degraded(world: World, choice: Choice) -> Verdict:
     silent = {worker.pod.spec.node_name for worker in world.workers if is_silent(worker.node)}
-    trouble = world.lacking or trouble_of((worker.pod for worker in world.workers), silent)
+    trouble = world.lacking or choice.flaw or trouble_of((worker.pod for worker in world.workers), silent)
     if trouble is not None:
         return Verdict.of(names.CONDITION_DEGRADED, True, trouble.reason, trouble.message)
     if world.unreadable:

@@ -25,6 +25,18 @@ SCHEDULED: Manifest = {"type": "ScheduledUpdate", "scheduledUpdate": {"startTime
 CLAIM: Manifest = {"metadata": {"name": "scratch"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
 
 
+EXPRESSION = (
+    "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    ".nodeSelectorTerms[0].matchExpressions[0]"
+)
+
+
+def affinity(**expression: Any) -> Manifest:
+    """A required affinity to Nodes."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
 def keys(kind: str) -> list[Case]:
     """Rules that Controller and Accounting share."""
     return [
@@ -126,6 +138,15 @@ def template(kind: str) -> list[Case]:
         refuses(kind, "pod spec that is a text", "spec.template.spec", {"template": {"spec": "x"}}),
         webhook_refuses(kind, "containers that are a mapping", "spec.template.spec.containers", {"template": {"spec": {"containers": {}}}}),
         webhook_refuses(kind, "container without name", "spec.template.spec.containers[0].name", {"template": {"spec": {"containers": [{"image": "a"}]}}}),
+        webhook_refuses(kind, "sidecar without an image", "spec.template.spec.containers[0].image", {"template": {"spec": {"containers": [{"name": "mine"}]}}}),
+        accepts(kind, "affinity to Nodes", {"template": {"spec": affinity(key="gpus", operator="Gt", values=["4"])}}),
+        accepts(kind, "affinity that says nothing", {"template": {"spec": {"affinity": {}, "nodeSelector": None, "tolerations": []}}}),
+        webhook_refuses(kind, "comparison with a word", f"{EXPRESSION}.values", {"template": {"spec": affinity(key="gpus", operator="Gt", values=["many"])}}),
+        webhook_refuses(kind, "comparison with two numbers", f"{EXPRESSION}.values", {"template": {"spec": affinity(key="gpus", operator="Lt", values=["1", "2"])}}),
+        webhook_refuses(kind, "affinity without values", f"{EXPRESSION}.values", {"template": {"spec": affinity(key="gpus", operator="In")}}),
+        webhook_refuses(kind, "affinity without a key", EXPRESSION, {"template": {"spec": affinity(operator="Exists")}}),
+        webhook_refuses(kind, "affinity with an unknown operator", f"{EXPRESSION}.operator", {"template": {"spec": affinity(key="gpus", operator="Near")}}),
+        webhook_refuses(kind, "toleration that is a text", "spec.template.spec.tolerations[0]", {"template": {"spec": {"tolerations": ["gpu"]}}}),
         webhook_refuses(kind, "two containers of one name", "spec.template.spec.containers[1].name", {"template": {"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}}),
     ]  # fmt: skip
 

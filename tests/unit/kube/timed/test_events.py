@@ -79,6 +79,18 @@ async def test_one_object_cannot_flood(client: Client, recorder: Recorder) -> No
         assert "at last" in {event.note for event in await recorded(client)}
 
 
+async def test_what_an_object_had_to_say_is_forgotten_after_some_minutes(client: Client, recorder: Recorder) -> None:
+    """Objects come and go for as long as the operator runs."""
+    async with running(recorder.run()):
+        for number in range(10):
+            recorder.record(CONFIG_MAPS, await subject(client, f"s{number}"), "Made", "so")
+        await asyncio.sleep(1)
+        assert recorder.remembered == 20
+        await asyncio.sleep(module.FORGET_SECONDS)
+        assert recorder.remembered == 0
+    assert len(await recorded(client)) == 10
+
+
 async def test_a_slow_server_costs_events_and_nothing_else(
     server: FakeApiServer, client: Client, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
