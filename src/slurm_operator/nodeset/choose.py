@@ -255,7 +255,7 @@ def replaced(world: World, rollout: Rollout, *, changes_mode: bool) -> list[Work
     going.sort(key=lambda worker: worker.name not in begun)
     ill = [worker for worker in going if not _serves(worker)]
     rest = [worker for worker in going if _serves(worker)]
-    if not isinstance(world.slurm, Known) or world.now - world.slurm.at > FRESH_SECONDS:
+    if not is_fresh(world):
         return ill + [worker for worker in rest if worker.name in begun]
     limit = strategy.rolling_update.limit(rollout.desired)
     unused = [worker for worker in rest if is_unused(worker)]
@@ -263,6 +263,11 @@ def replaced(world: World, rollout: Rollout, *, changes_mode: bool) -> list[Work
     used = [worker for worker in rest if worker.record is not None and not is_unused(worker)]
     spare, budget = max(0, limit - rollout.vacant(world)), max(0, limit - rollout.away(world))
     return ill + unclear + unused[:spare] + used[:budget]
+
+
+def is_fresh(world: World) -> bool:
+    """Return whether Slurm answers, and was read so recently that workers may be chosen by it."""
+    return isinstance(world.slurm, Known) and world.now - world.slurm.at <= FRESH_SECONDS
 
 
 def is_unused(worker: Worker) -> bool:

@@ -14,7 +14,7 @@ from slurm_operator.desired.worker import ssh_config, worker_claims, worker_pod
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import CONFIG_MAPS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS
 from slurm_operator.kube.resource import Manifest
-from slurm_operator.nodeset.choose import Cause, Choice, awaits_records, choose, recorded
+from slurm_operator.nodeset.choose import Cause, Choice, awaits_records, choose, is_fresh, recorded
 from slurm_operator.nodeset.drains import (
     REMOVAL,
     Wish,
@@ -47,7 +47,7 @@ RETRY_FIRST, RETRY_LONGEST = 1.0, 300.0
 WAITING_SECONDS = 5.0
 """Fallback polling interval while something is waited for; changes normally trigger a pass."""
 NAMED_SECONDS = 30.0
-"""Polling interval while a job or a reservation names what is to go, and while a worker is not registered."""
+"""Polling interval while a job or a reservation names what is to go, a worker is not registered, or a view is old."""
 UNCLEAR_RETRY_SECONDS = 1.0
 """Polling interval while the watches do not agree on how the NodeSet is deleted."""
 ORPHAN_SECONDS = 300.0
@@ -358,6 +358,7 @@ def look_again(world: World, choice: Choice) -> float | None:
         WAITING_SECONDS if choice.condemned or choice.blocked or choice.held or lost or world.unreadable else None,
         NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
+        NAMED_SECONDS if isinstance(world.slurm, Known) and not is_fresh(world) else None,
         asking(world) or None,
     )
 

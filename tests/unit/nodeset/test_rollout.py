@@ -8,6 +8,7 @@ import pytest
 from slurm_operator.api import NodeSet, names
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import Pod
+from slurm_operator.nodeset.decide import NAMED_SECONDS, decide
 from slurm_operator.nodeset.slurm_actions import Drain, Undrain
 from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus
@@ -103,8 +104,10 @@ def test_no_further_worker_is_chosen_while_slurm_does_not_answer() -> None:
 
 
 def test_an_old_view_of_slurm_chooses_no_further_worker() -> None:
+    """A new one in which nothing has changed does not begin a pass, so it is looked for."""
     of = world(updating(), *pods(0, 1, 2, 3, rev="old"), slurm=known(*records(0, 1, 2, 3), age=90))
     assert nodes_of(of, Drain) == []
+    assert decide(of).after == NAMED_SECONDS
 
 
 # Change of the scaling mode
