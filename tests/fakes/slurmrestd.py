@@ -71,6 +71,8 @@ class FakeNode:
     topology_str: str = ""
     slurmd_start: int = 0
     reservation: str = ""
+    heard_at: float = 0.0
+    """When its slurmd registers after an undrain or resume: until then it is NOT_RESPONDING."""
 
 
 @dataclass
@@ -120,6 +122,8 @@ class FakeSlurm:
         self.controller_up = True
         self.list_seconds = 0.0
         """How long a list of all nodes is under way: it shows what was so before."""
+        self.registration_seconds = 0.0
+        """How long a slurmd takes to register after its node was undrained or resumed."""
         self._counted: dict[str, int] = {}
         self.boot = self._first_boot = int(now())
         self._changed = self._jobs_changed = self.boot
@@ -137,6 +141,13 @@ class FakeSlurm:
             del self.nodes[name]
         if self.nodes:
             self.touch()
+
+    def register(self, name: str, **fields: Any) -> None:
+        """A slurmd registers: a record that was deleted while its message was under way is made again, undrained."""
+        if name not in self.nodes:
+            self.nodes[name] = FakeNode(name, **copy.deepcopy(fields))
+        self.nodes[name].heard_at = 0.0
+        self.touch()
 
     def touch(self) -> None:
         """Something changed in the node table, as every job start and ping round does."""
@@ -236,7 +247,8 @@ class FakeSlurm:
     def _get_nodes(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
         self._recount()
         self.whole_lists += "update_time" not in query
-        if int(query.get("update_time", 0)) - 1 >= self._changed:
+        heard = [int(node.heard_at) for node in self.nodes.values() if node.heard_at <= self.now()]
+        if int(query.get("update_time", 0)) - 1 >= max(self._changed, *heard, 0):
             return FakeAnswer(304)
         nodes = [self._node(node) for node in self.nodes.values()]
         return _json({"nodes": nodes, "last_update": _number(int(self.now()))})
@@ -265,8 +277,10 @@ class FakeSlurm:
         if rest == "state/":
             return _json({"jobs": [{"job_id": str(job.job_id), "state": [job.state]} for job in self.jobs.values()]})
         if int(query.get("update_time", 0)) - 1 >= self._jobs_changed:
-            return _json({"jobs": [], "last_update": _number(0)})
-        return _json({"jobs": [_job(job) for job in self.jobs.values()], "last_update": _number(int(self.now()))})
+            return _json({"jobs": [], "last_update": _number(0), "warnings": [{"description": "No job changes"}]})
+        jobs = [_job(job) for job in self.jobs.values()]
+        warnings = [] if jobs else [{"description": "Zero jobs to dump"}]
+        return _json({"jobs": jobs, "last_update": _number(int(self.now())), "warnings": warnings})
 
     def _get_diag(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
         times = {"req_time": _number(int(self.now())), "req_time_start": _number(self.boot)}
@@ -326,6 +340,8 @@ class FakeSlurm:
                         setattr(node, key, value)
                 for word in words:
                     _transition(node, word)
+                if not {"UNDRAIN", "RESUME", "IDLE"}.isdisjoint(words):
+                    node.heard_at = self.now() + self.registration_seconds
         if not self.nodes.keys().isdisjoint(names):
             self.touch()
         if any(name not in self.nodes for name in names):
@@ -348,6 +364,7 @@ class FakeSlurm:
         running = any(job.state == "RUNNING" for job in here)
         base = "DOWN" if node.down else "MIXED" if 0 < used < node.cpus else "ALLOCATED" if running or used else "IDLE"
         completing = ["COMPLETING"] if any(job.completing for job in here) else []
+        unheard = ["NOT_RESPONDING"] if node.heard_at > self.now() and "NOT_RESPONDING" not in node.flags else []
         return {
             "architecture": "x86_64",
             "boot_time": _number(node.slurmd_start),
@@ -361,7 +378,7 @@ class FakeSlurm:
             "partitions": sorted({"all", *node.features}),
             "address": node.address,
             "hostname": node.name,
-            "state": [base, *node.flags, *completing],
+            "state": [base, *node.flags, *unheard, *completing],
             "real_memory": 1000,
             "comment": node.comment,
             "reason": node.reason,

@@ -162,6 +162,8 @@ class SlurmClient:
         reply = await self.rest.send(call, ListStream("jobs", _JOB_ITEMS, _JOBS, sink))
         jobs = _present(call, reply.answer.jobs) if reply.answer is not None else ()
         last_update = reply.answer.last_update.value or 0 if reply.answer is not None else 0
+        if not jobs and last_update and update_time:
+            return await self.jobs(sink)  # an empty list of changes is no proof that there are no jobs
         if jobs or last_update:
             sink(jobs)
             return Listing(last_update, reply.cost)

@@ -10,7 +10,7 @@ import pytest
 from slurm_operator.slurm import errors
 from slurm_operator.slurm.client import Listing, NotChanged, SlurmClient
 from slurm_operator.slurm.jwt import verify
-from slurm_operator.slurm.model import Node, NodeUpdate, Number, ReservationRequest
+from slurm_operator.slurm.model import Job, Node, NodeUpdate, Number, ReservationRequest
 from slurm_operator.slurm.rest import VERSIONS, Cost
 from tests.fakes import slurmrestd as fake
 from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeSlurmrestd
@@ -237,6 +237,24 @@ async def test_jobs(client: SlurmClient, slurm: FakeSlurm) -> None:
     assert [(job.job_id, job.nodes, job.time_limit.infinite) for job in jobs] == [(7, "w-[1-2]", True)]
     assert isinstance(await client.jobs(jobs.extend, answer.last_update + 1), NotChanged)
     assert [(job.job_id, job.state) for job in await client.job_states()] == [("7", ("RUNNING",))]
+
+
+async def test_an_empty_list_of_changed_jobs_does_not_mean_that_there_are_none(
+    client: SlurmClient, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """26.05 shows by `last_update` 0 that nothing changed. Whatever a version shows, all jobs are then asked for."""
+    serve = slurm._get_jobs
+
+    def unchanged(rest: str, query: dict[str, str], body: Any) -> fake.FakeAnswer:
+        if "update_time" in query:
+            return fake._json({"jobs": [], "last_update": fake._number(int(time.time())), "warnings": [{}]})
+        return serve(rest, query, body)
+
+    slurm.start_job(7, "w-3")
+    monkeypatch.setattr(slurm, "_get_jobs", unchanged)
+    jobs: list[Job] = []
+    assert isinstance(await client.jobs(jobs.extend, int(time.time()) + 2), Listing)
+    assert [job.job_id for job in jobs] == [7]
 
 
 async def test_no_jobs_at_all_is_an_answer(client: SlurmClient, slurm: FakeSlurm) -> None:
