@@ -30,8 +30,9 @@ from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.hands import NodeSetAction
 from slurm_operator.nodeset.order import is_ready, ready_since
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
+from slurm_operator.nodeset.readiness import degraded
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
-from slurm_operator.nodeset.status import degraded, same, status_of
+from slurm_operator.nodeset.status import same, status_of
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEvent
 from slurm_operator.runtime.children import delete, patch
@@ -309,7 +310,7 @@ def report(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: s
         "apiVersion": names.API_VERSION,
         "kind": "NodeSet",
         "metadata": {"name": world.nodeset.metadata.name, "namespace": world.nodeset.metadata.namespace},
-        "status": status_of(world, choice, wanted, revision, drains),
+        "status": status_of(world, choice, revision, drains),
     }
 
 
