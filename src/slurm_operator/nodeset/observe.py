@@ -96,7 +96,7 @@ class Observer:
             neighbours=self._neighbours(nodeset, mine),
             unreadable=self._unreadable_pods(nodeset),
             unreadable_nodes=frozenset(name for _, name in self._caches.store(NODES).unreadable),
-            refusals=memory.refusals,
+            refusals=memory.refusals.told,
             refused=memory.refused,
             propagated_conditions=self._propagated,
             now=now,

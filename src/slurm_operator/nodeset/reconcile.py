@@ -84,10 +84,12 @@ class NodeSetReconciler:
         outcome = await execute(plan.actions, Hands(self._kube, view, memory, self._clock, key))
         if not crowd or not outcome.left or outcome.failures:
             self._growing.discard(key)
-        memory.refusals = tuple(str(failure) for failure in outcome.failures)
+        memory.refusals.note(plan.actions, outcome.failures, memory.kept)
         failed = _pods(failure.action for failure in outcome.failures)
         memory.refused = failed | (memory.refused & _pods(plan.actions)) - _pods(outcome.wrote)
-        return outcome.result(plan.after)
+        result = outcome.result(plan.after)
+        # What was reported as refused has worked after all, or the reverse: look again, and report that.
+        return result if memory.refusals.told == world.refusals else dataclasses.replace(result, after=0.0)
 
 
 def _pods(actions: Iterable[object]) -> frozenset[str]:

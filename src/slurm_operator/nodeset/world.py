@@ -147,7 +147,7 @@ class World:
     kept_records: frozenset[str] = frozenset()
     """Slurm nodes whose record Slurm refused to delete a moment ago."""
     refusals: tuple[str, ...] = ()
-    """What could not be done in the last pass, and why."""
+    """What cannot be done, and why."""
     refused: frozenset[str] = frozenset()
     """Pods that could not be created when they were last tried."""
     propagated_conditions: tuple[str, ...] = ()
