@@ -15,7 +15,7 @@ from slurm_operator.api.common import (
     Status,
     Text,
 )
-from slurm_operator.api.kind import AGE, STATUS, Column, Kind, Object
+from slurm_operator.api.kind import AGE, WAITING, Column, Kind, Object
 from slurm_operator.api.meta import Defaulted, Nullable, OrDefault, Required, Spec
 from slurm_operator.api.names import WIDEST_ORDINAL
 from slurm_operator.api.rules import Rule, checked
@@ -283,13 +283,14 @@ class NodeSetStatus(Status):
     desired: OrDefault[Count] = 0
     """Workers that are wanted."""
     slurm_idle: OrDefault[Count] = 0
-    """Slurm nodes without jobs."""
+    """Slurm nodes that are idle. Each node is counted once: as down, else as drained, else as allocated, else as idle.
+    The four counts stay as last read while the condition SlurmReachable is not True."""
     slurm_allocated: OrDefault[Count] = 0
-    """Slurm nodes with jobs."""
+    """Slurm nodes with jobs, including jobs that are completing, that are neither down nor drained."""
     slurm_down: OrDefault[Count] = 0
     """Slurm nodes that are down."""
     slurm_drain: OrDefault[Count] = 0
-    """Slurm nodes that take no new jobs."""
+    """Slurm nodes that are drained or draining, and not down."""
     node_set_hash: Required[str] = ""
     """Hash of the newest revision."""
     collision_count: OrDefault[Count] = 0
@@ -329,8 +330,10 @@ NODESET: Kind[NodeSet] = Kind(
         Column("ALLOCATED", ".status.slurmAllocated", priority=1),
         Column("DOWN", ".status.slurmDown", priority=1),
         Column("DRAIN", ".status.slurmDrain", priority=1),
+        Column("SLURM", '.status.conditions[?(@.type=="SlurmReachable")].reason', "string", priority=1),
+        Column("STATUS", '.status.conditions[?(@.type=="Ready")].reason', "string"),
         AGE,
-        STATUS,
+        WAITING,
     ),
     scalable=True,
 )

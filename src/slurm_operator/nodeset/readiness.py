@@ -124,11 +124,11 @@ def progressing(world: World, choice: Choice, tally: Tally) -> Verdict:
         return Verdict.of(kind, True, WORKING, f"{told}{waits}")
     if why := _unanswered(world):
         return Verdict(kind, "Unknown", SLURM_UNKNOWN, f"{told}; waiting for Slurm to answer: {why}")
-    found = list(_shortfalls(world))
-    if not found:
+    lacking = list(_shortfalls(world))
+    if not lacking:
         return Verdict.of(kind, False, SETTLED, "")
-    moves = any(each.moves for each in found)
-    message = f"{told}; waiting for {'; '.join(each.awaited for each in found)}"
+    moves = any(each.moves for each in lacking)
+    message = f"{told}; waiting for {'; '.join(each.awaited for each in lacking)}"
     return Verdict.of(kind, moves, WORKING if moves else BLOCKED, message)
 
 

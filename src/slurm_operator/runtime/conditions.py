@@ -70,9 +70,9 @@ def summed_up(
     """
     found = next(iter(refusals), None) if blocked is None else blocked
     ready = not waiting and found is None
+    told = waiting or (found.message if found is not None else "")
     found = found or noticed
     on_its_way = not ready and found is None
-    told = waiting or "see Degraded"
     return [
         Verdict.of(names.CONDITION_READY, ready, "Ready" if ready else "NotReady", done if ready else told),
         Verdict.of(
