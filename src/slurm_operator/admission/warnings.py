@@ -13,6 +13,7 @@ from slurm_operator.admission.validate_schema import join, unknown_fields, unkno
 from slurm_operator.api import Accounting, Controller, Kind, LoginSet, NodeSet, Object, RestApi, Token
 from slurm_operator.api.common import KeyReferences, ServiceSpec
 from slurm_operator.api.crd import schema
+from slurm_operator.api.ignored import ignored_fields
 from slurm_operator.api.token import TokenSpec
 from slurm_operator.slurm.conf.lint import Finding, lint_lines, lint_slurmdbd
 
@@ -33,7 +34,8 @@ def warnings(kind: Kind[Object], new: Manifest, facts: Facts | None = None) -> l
     except msgspec.ValidationError:
         return []
     unknown = () if admitted(kind, new).fits else unknown_fields(schema(kind), new)
-    return [*unknown, *_of_kind(typed, facts or Facts())]
+    ignored = (Warn(field.path, field.message) for field in ignored_fields(typed))
+    return [*unknown, *_of_kind(typed, facts or Facts()), *ignored]
 
 
 def _of_kind(new: Object, facts: Facts) -> Iterator[Warn]:
@@ -110,10 +112,6 @@ def _of_nodeset(new: NodeSet) -> Iterator[Warn]:
         yield Warn("spec.template.spec.hostname", "Kubernetes refuses pods whose host name has a dot")
     if spec.scaling_mode == "DaemonSet" and spec.replicas != 1:
         yield Warn("spec.replicas", "is ignored in DaemonSet mode")
-    if spec.scaling_mode == "DaemonSet" and spec.pin_to_node:
-        yield Warn("spec.pinToNode", "is ignored in DaemonSet mode")
-    if spec.scaling_mode == "StatefulSet" and spec.prune_slurm_node_records != "Never":
-        yield Warn("spec.pruneSlurmNodeRecords", "is ignored in StatefulSet mode")
     if not (_limits(spec.slurmd) or _limits(spec.template.spec)):
         yield Warn("spec.slurmd.resources.limits", "is missing: Slurm will use all CPUs and memory of the Node")
     arguments = spec.slurmd.get("args")

@@ -187,7 +187,7 @@ class UpdateStrategy(Spec):
 
     type: Defaulted[UpdateType] = "RollingUpdate"
     """RollingUpdate drains and replaces workers a few at a time, OnDelete leaves it to you, ScheduledUpdate
-    waits for a maintenance window."""
+    waits for a maintenance window, which is not implemented yet: healthy workers stay until their pods are deleted."""
     rolling_update: OrDefault[RollingUpdate] = RollingUpdate()
     """Limits of a rolling update."""
     scheduled_update: OrDefault[ScheduledUpdate] = ScheduledUpdate()
@@ -233,17 +233,18 @@ class NodeSetSpec(Spec):
     revision_history_limit: Defaulted[NotNegative] = 0
     """Old revisions to keep beyond those in use."""
     persistent_volume_claim_retention_policy: OrDefault[ClaimRetention] = ClaimRetention()
-    """What becomes of the workers' claims."""
+    """What becomes of the workers' claims. Not implemented yet: they stay."""
     min_ready_seconds: OrDefault[NotNegative] = 0
     """How long a worker must be ready before it counts as available."""
     ordinal_padding: Defaulted[Annotated[int, checked(PADDING)]] = 0
     """Width to which ordinals are padded with zeros in names."""
     pin_to_node: Defaulted[bool] = False
-    """Bring a worker back on the Kubernetes Node where it first ran, in StatefulSet mode."""
+    """Bring a worker back on the Kubernetes Node where it first ran, in StatefulSet mode. Not implemented yet."""
     workload_disruption_protection: Defaulted[bool] = True
     """Keep evictions away from workers that run jobs."""
     prune_slurm_node_records: Defaulted[Pruning] = "Never"
-    """When to delete the Slurm records of workers whose Kubernetes Node is gone, in DaemonSet mode."""
+    """When to delete the Slurm records of workers whose Kubernetes Node is gone, in DaemonSet mode. Not implemented
+    yet: they stay."""
     oversubscribe_node: Defaulted[bool] = False
     """Allow several workers on one Kubernetes Node."""
 

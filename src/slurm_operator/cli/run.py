@@ -1,6 +1,7 @@
 """`slurm-operator run`: the operator itself, in a pod or outside of the cluster."""
 
 import argparse
+import logging
 import os
 import socket
 import uuid
@@ -27,8 +28,10 @@ from slurm_operator.runtime.manager import run as run_loop
 from slurm_operator.runtime.metrics import Metrics, RequestMetrics, SlurmMetrics
 from slurm_operator.slurm.views import SlurmViews
 
-KINDS = ("accounting", "controller", "loginset", "nodeset", "restapi", "slurmclient", "token")
+KINDS = ("accounting", "controller", "loginset", "nodeset", "restapi", "token")
 LEASE = "slurm-operator"
+
+log = logging.getLogger(__name__)
 
 
 def add_command(subparsers: Subparsers) -> None:
@@ -78,15 +81,18 @@ def add_command(subparsers: Subparsers) -> None:
         parser.add_argument(
             f"--{kind}-workers",
             type=int,
-            default=1 if kind == "slurmclient" else 4,
+            default=4,
             metavar="N",
             help=argparse.SUPPRESS,
         )
+    parser.add_argument("--slurmclient-workers", type=int, metavar="N", help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     configure_logging(options.log_level)
+    if options.slurmclient_workers is not None:
+        log.warning("--slurmclient-workers has no effect: every Slurm cluster has a poller of its own; leave it out")
     config = load(options.kubeconfig, options.context)
     return run_loop(_serve(options, config))
 

@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 
 from slurm_operator.api import names
+from slurm_operator.api.ignored import Ignored, ignored_fields
 from slurm_operator.api.nodeset import Drain, NodeSetStatus
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.order import is_available, is_ready
 from slurm_operator.nodeset.readiness import Tally, degraded, progressing, reachable, ready
-from slurm_operator.nodeset.world import World
-from slurm_operator.runtime.conditions import Verdict, stated
+from slurm_operator.nodeset.waiting import listed
+from slurm_operator.nodeset.world import Worker, World
+from slurm_operator.runtime.conditions import Verdict, fields_ignored, stated
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.states import is_busy, is_down, is_drain
 
@@ -87,4 +89,18 @@ def verdicts_of(world: World, choice: Choice, tally: Tally) -> list[Verdict]:
         progressing(world, choice, tally),
         degraded(world, choice),
         reachable(world),
+        *fields_ignored([*ignored_fields(world.nodeset), *_ignored_features(world)]),
     ]
+
+
+def _ignored_features(world: World) -> list[Ignored]:
+    """Return the features that are written at Kubernetes Nodes of our workers and do not reach Slurm."""
+    nodes = {worker.node.metadata.name for worker in world.workers if worker.node is not None and _has_features(worker)}
+    if not nodes:
+        return []
+    path = f"annotation {names.ANNOTATION_FEATURES} of Node {listed(sorted(nodes))}"
+    return [Ignored(path, "is not implemented: name features in extraConf, as in Features=a100")]
+
+
+def _has_features(worker: Worker) -> bool:
+    return worker.node is not None and bool(worker.node.metadata.annotations.get(names.ANNOTATION_FEATURES))

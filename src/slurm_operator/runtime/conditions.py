@@ -56,6 +56,12 @@ def flipped(verdicts: Iterable[Verdict], before: Sequence[Condition]) -> list[Ve
     return [verdict for verdict in verdicts if old.get(verdict.type) != (verdict.status, verdict.reason)]
 
 
+def fields_ignored(fields: Sequence[object]) -> list[Verdict]:
+    """Return a condition that names fields without effect; none if every field has its effect."""
+    message = "; ".join(map(str, fields))
+    return [Verdict.of(names.CONDITION_FIELDS_IGNORED, True, "NotImplemented", message)] if fields else []
+
+
 def summed_up(
     *,
     waiting: str,

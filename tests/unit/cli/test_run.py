@@ -69,6 +69,22 @@ def test_the_command_line_reaches_the_process(monkeypatch: pytest.MonkeyPatch) -
     assert seen[0] == "debug"
 
 
+@pytest.mark.parametrize(("flags", "warned"), [(["--slurmclient-workers=2"], True), ([], False)])
+def test_a_flag_without_effect_is_accepted_with_a_warning(
+    flags: list[str], warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ran(work: object) -> int:
+        getattr(work, "close")()  # noqa: B009 - a coroutine that is never awaited
+        return 0
+
+    monkeypatch.setattr(command, "load", lambda path, context: KubeConfig("https://here"))
+    monkeypatch.setattr(command, "configure_logging", lambda level: None)
+    monkeypatch.setattr(command, "run_loop", ran)
+    options = parser().parse_args(["run", *flags])
+    assert options.run(options) == 0
+    assert ("--slurmclient-workers has no effect" in caplog.text) is warned
+
+
 @pytest.mark.parametrize("known", [True, False])
 async def test_whether_the_cluster_knows_monitors(server: FakeApiServer, client: Client, known: bool) -> None:
     if not known:
