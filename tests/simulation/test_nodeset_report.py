@@ -66,5 +66,28 @@ async def test_a_record_that_slurm_refuses_to_delete_is_reported_once(
         await until(lambda: not here.degraded("NodeSet", "small", HERE))
 
 
+async def test_a_job_that_is_waited_for_is_named_and_goes_on(here: World) -> None:
+    """The report names the user; the job runs on until it ends by itself, and the report ends with it."""
+    slurm = here.slurms[HERE, "slurm"]
+    async with here.operator(report_waiting_after=0.0) as running:
+        await until(lambda: here.ready("NodeSet", "small", HERE))
+        slurm.start_job(7, "small-[0-1]")
+        here.change("NodeSet", "small", HERE, {"spec": {"replicas": 0}})
+        await until(
+            lambda: "user alice" in here.condition("NodeSet", "small", HERE, "WaitingForJobs").get("message", "")
+        )
+        told = here.condition("NodeSet", "small", HERE, "WaitingForJobs")
+        assert "job 7 of user alice on small-" in told["message"]
+        assert "`scancel 7` ends it" in told["message"]
+        await until(lambda: ("NodeSet", "WaitingForJobs") in here.events(HERE))
+        asked = slurm.count("GET job/")
+        running.look_again(HERE)
+        await running.quiet()
+        assert slurm.count("GET job/") == asked
+        assert (slurm.jobs[7].state, sorted(slurm.nodes)) == ("RUNNING", ["big-0", "small-0", "small-1"])
+        slurm.end_job(7)
+        await until(lambda: not here.condition("NodeSet", "small", HERE, "WaitingForJobs"))
+
+
 def _deletions(slurm: FakeSlurm) -> int:
     return slurm.count("DELETE node/")

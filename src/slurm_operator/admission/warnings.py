@@ -10,11 +10,12 @@ from slurm_operator.admission.problem import Facts, Warn
 from slurm_operator.admission.validate import load
 from slurm_operator.admission.validate_pods import CONTAINER, POD
 from slurm_operator.admission.validate_schema import join, unknown_fields, unknown_text
-from slurm_operator.api import Accounting, Controller, Kind, LoginSet, NodeSet, Object, RestApi, Token
+from slurm_operator.api import Accounting, Controller, Kind, LoginSet, NodeSet, Object, RestApi, Token, names
 from slurm_operator.api.common import KeyReferences, ServiceSpec
 from slurm_operator.api.crd import schema
 from slurm_operator.api.ignored import ignored_fields
 from slurm_operator.api.token import TokenSpec
+from slurm_operator.api.values import report_waiting
 from slurm_operator.slurm.conf.lint import Finding, lint_lines, lint_slurmdbd
 
 KNOWN_FILES: Final = frozenset(
@@ -108,6 +109,7 @@ def _of_nodeset(new: NodeSet) -> Iterator[Warn]:
     yield from _of_pod(spec.template.spec)
     if spec.template.spec.get("hostNetwork"):
         yield Warn("spec.template.spec.hostNetwork", "Slurm nodes are called like their Kubernetes Nodes then")
+    yield from _of_annotations(new.metadata.annotations)
     if "." in spec.template.hostname:
         yield Warn("spec.template.spec.hostname", "Kubernetes refuses pods whose host name has a dot")
     if spec.scaling_mode == "DaemonSet" and spec.replicas != 1:
@@ -118,6 +120,15 @@ def _of_nodeset(new: NodeSet) -> Iterator[Warn]:
     for index, argument in enumerate(arguments if isinstance(arguments, list) else ()):
         if isinstance(argument, str) and argument.partition("=")[0] in _RESERVED_ARGUMENTS:
             yield Warn(f"spec.slurmd.args[{index}]", f"{argument} contradicts what the operator passes; use extraConf")
+
+
+def _of_annotations(notes: Mapping[str, str]) -> Iterator[Warn]:
+    after, degrades = names.ANNOTATION_REPORT_WAITING, names.ANNOTATION_WAITING_DEGRADES
+    if after in notes and report_waiting(notes) is None:
+        message = f"{notes[after]!r} is no duration such as 30m; --report-waiting-after of the operator holds"
+        yield Warn(f"metadata.annotations[{after}]", message)
+    if notes.get(degrades, names.TRUE) not in (names.TRUE, "false"):
+        yield Warn(f"metadata.annotations[{degrades}]", f"{notes[degrades]!r} counts as false; write true or false")
 
 
 def _limits(part: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from slurm_operator.api import RestApi, names
+from slurm_operator.api.values import parse_duration
 from slurm_operator.cli.types import Subparsers
 from slurm_operator.cli.wiring import Operator, Settings
 from slurm_operator.cluster import in_cluster
@@ -68,6 +69,13 @@ def add_command(subparsers: Subparsers) -> None:
         help="Node conditions that become drain reasons",
     )
     parser.add_argument(
+        "--report-waiting-after",
+        type=_duration,
+        default="1h",
+        metavar="DURATION",
+        help="report jobs that a NodeSet has waited for so long, as in 30m (default 1h)",
+    )
+    parser.add_argument(
         "--log-level", "--zap-log-level", dest="log_level", default="info", choices=("debug", "info", "error")
     )
     parser.add_argument(
@@ -108,6 +116,7 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
             domain=cluster_domain(_resolv_conf()),
             monitors=await _knows_monitors(client),
             propagated_conditions=_words(options.propagated_node_conditions),
+            report_waiting_after=options.report_waiting_after,
             workers={kind: getattr(options, f"{kind}_workers") for kind in KINDS},
         )
         locate = partial(_locate, caches=caches, given=_urls(options.slurm_url))
@@ -160,6 +169,17 @@ def _locate(restapi: RestApi, *, caches: Caches, given: dict[str, str]) -> str:
 def _resolv_conf() -> str:
     file = Path("/etc/resolv.conf")
     return file.read_text() if file.exists() else ""
+
+
+def _duration(text: str) -> float:
+    """Return the seconds of a duration that is not negative."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative; write for example 30m or 1h")
+    return seconds
 
 
 def _words(text: str) -> tuple[str, ...]:

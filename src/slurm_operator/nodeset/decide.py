@@ -29,6 +29,7 @@ from slurm_operator.nodeset.drains import (
 from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.hands import NodeSetAction
 from slurm_operator.nodeset.order import is_ready, ready_since
+from slurm_operator.nodeset.overdue import waiting_for_jobs
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
 from slurm_operator.nodeset.readiness import degraded
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
@@ -326,6 +327,8 @@ def tell(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: str
     for verdict in flipped([degraded(world, choice)], before.conditions):
         if verdict.status == "True":
             yield RecordEvent(NODESETS, nodeset, verdict.reason, verdict.message, "Warning")
+    for verdict in flipped(waiting_for_jobs(world, choice), before.conditions):
+        yield RecordEvent(NODESETS, nodeset, names.EVENT_WAITING_FOR_JOBS, verdict.message, "Warning")
     if choice.create and choice.desired > before.desired:
         note = f"from {before.desired} to {choice.desired} workers"
         yield RecordEvent(NODESETS, nodeset, names.EVENT_SCALING_UP, note)

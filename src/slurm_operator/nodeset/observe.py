@@ -18,7 +18,7 @@ from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.ownership import is_released, ownership_of
-from slurm_operator.nodeset.world import Gone, Slurm, World
+from slurm_operator.nodeset.world import REPORT_WAITING_SECONDS, Gone, Slurm, World
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.references import References, Refs
@@ -44,6 +44,7 @@ class Observer:
         *,
         domain: str,
         propagated_conditions: Sequence[str] = (),
+        report_waiting_after: float = REPORT_WAITING_SECONDS,
     ) -> None:
         self._caches = caches
         self._references = references
@@ -51,6 +52,7 @@ class Observer:
         self._clock = clock
         self._domain = domain
         self._propagated = tuple(propagated_conditions)
+        self._report_waiting_after = report_waiting_after
 
     def __call__(self, key: Key, memory: Memory) -> World | None:
         nodeset = self._caches.store(NODESETS).get(*key)
@@ -99,6 +101,7 @@ class Observer:
             refusals=memory.refusals.told,
             refused=memory.refused,
             propagated_conditions=self._propagated,
+            report_waiting_after=self._report_waiting_after,
             now=now,
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from slurm_operator.api import names
 from slurm_operator.nodeset.choose import Choice
+from slurm_operator.nodeset.overdue import counts_as_degraded, waiting_for_jobs
 from slurm_operator.nodeset.waiting import awaited_by, listed
 from slurm_operator.nodeset.world import Gone, Worker, World, asking
 from slurm_operator.runtime.conditions import Verdict
@@ -158,6 +159,8 @@ def degraded(world: World, choice: Choice) -> Verdict:
     if world.refusals:
         rest = f" (and {len(world.refusals) - 1} more)" if len(world.refusals) > 1 else ""
         return Verdict.of(kind, True, "Refused", world.refusals[0] + rest)
+    if counts_as_degraded(world) and (waiting := waiting_for_jobs(world, choice)):
+        return Verdict.of(kind, True, names.CONDITION_WAITING_FOR_JOBS, waiting[0].message)
     return _degraded_in_slurm(world)
 
 

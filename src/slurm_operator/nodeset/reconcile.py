@@ -5,16 +5,20 @@ import logging
 from collections.abc import Callable, Iterable
 
 from slurm_operator.api import names
+from slurm_operator.desired.revision import revision_data, revision_hash
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.errors import NotFound
 from slurm_operator.kube.kinds import PODS
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset import podstate
-from slurm_operator.nodeset.choose import Cause, recorded
+from slurm_operator.nodeset.choose import Cause, choose, recorded
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.drains import REMOVAL
 from slurm_operator.nodeset.hands import Hands, Memory
+from slurm_operator.nodeset.job_details import JobDetails
 from slurm_operator.nodeset.observe import Observer
+from slurm_operator.nodeset.overdue import may_be_overdue, overdue
+from slurm_operator.nodeset.waiting import NAMED
 from slurm_operator.nodeset.world import Standing, Worker, World
 from slurm_operator.runtime.actions import Create, Kube
 from slurm_operator.runtime.caches import Caches
@@ -48,6 +52,7 @@ class NodeSetReconciler:
         self._views = views
         self._clock = clock
         self._memories: dict[Key, Memory] = {}
+        self._details = JobDetails(clock)
         self._growing: set[Key] = set()
         self._ended: dict[Key, float | None] = {}
 
@@ -72,10 +77,11 @@ class NodeSetReconciler:
         world = self._observe(key, memory)
         if world is None:
             del self._memories[key]
+            self._details.forget(key)
             return Result()
         view = self._views.get((key[0], world.nodeset.spec.controller_ref.name))
         if view is not None:
-            world = await _with_jobs(world, view)
+            world = await self._with_details(await _with_jobs(world, view))
             view.watch_nodes(("NodeSet", key), _awaited(world))
         plan = decide(world)
         crowd = sum(action.lane == _MAKES_POD for action in plan.actions) >= CROWD
@@ -90,6 +96,17 @@ class NodeSetReconciler:
         result = outcome.result(plan.after)
         # What was reported as refused has worked after all, or the reverse: look again, and report that.
         return result if memory.refusals.told == world.refusals else dataclasses.replace(result, after=0.0)
+
+    async def _with_details(self, world: World) -> World:
+        """Add who runs the jobs that have been waited for too long, and since when."""
+        nodeset = world.nodeset
+        client = self._views.client((nodeset.metadata.namespace, nodeset.spec.controller_ref.name))
+        late = overdue(world, choose(world, revision_hash(revision_data(nodeset)))) if may_be_overdue(world) else ()
+        if client is None or not late:
+            self._details.forget(nodeset.key)
+            return world
+        jobs = [waited.job for waited in late[:NAMED]]
+        return dataclasses.replace(world, job_facts=await self._details.read(nodeset.key, client, jobs))
 
 
 def _pods(actions: Iterable[object]) -> frozenset[str]:

@@ -11,6 +11,7 @@ from slurm_operator.api.ignored import Ignored, ignored_fields
 from slurm_operator.api.nodeset import Drain, NodeSetStatus
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.order import is_available, is_ready
+from slurm_operator.nodeset.overdue import waiting_for_jobs
 from slurm_operator.nodeset.readiness import Tally, degraded, progressing, reachable, ready
 from slurm_operator.nodeset.waiting import listed
 from slurm_operator.nodeset.world import Worker, World
@@ -89,6 +90,7 @@ def verdicts_of(world: World, choice: Choice, tally: Tally) -> list[Verdict]:
         progressing(world, choice, tally),
         degraded(world, choice),
         reachable(world),
+        *waiting_for_jobs(world, choice),
         *fields_ignored([*ignored_fields(world.nodeset), *_ignored_features(world)]),
     ]
 

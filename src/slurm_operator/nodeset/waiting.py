@@ -11,7 +11,7 @@ from slurm_operator.nodeset.ownership import awaits_budget
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, users_of
 from slurm_operator.slurm.known import Unknown
 
-_END_OF_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+END_OF_TIME_SECONDS = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 """Later ends cannot be shown as a date; a time limit of 8,000 years is none."""
 NAMED = 3
 """Number of workers, jobs or causes that a message names before the rest is only counted."""
@@ -75,7 +75,7 @@ def _until(world: World, worker: Worker) -> str:
     end = world.jobs.latest.get(worker.name) if world.jobs is not None else None
     if end is None:
         return ""
-    if end >= _END_OF_TIME:
+    if end >= END_OF_TIME_SECONDS:
         return ", without a time limit"
     return f", by {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M} UTC at the latest"
 

@@ -158,3 +158,21 @@ def test_defaults_below_what_is_there() -> None:
     assert {"op": "add", "path": "/spec/updateStrategy/type", "value": "RollingUpdate"} in patch
     assert {"op": "add", "path": "/spec/updateStrategy/rollingUpdate/maxUnavailable", "value": "25%"} in patch
     assert default_patch(BY_NAME["NodeSet"], {"metadata": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("note", "value", "warned"),
+    [
+        ("report-waiting-after", "30m", False),
+        ("report-waiting-after", "0", False),
+        ("report-waiting-after", "soon", True),
+        ("report-waiting-after", "-1h", True),
+        ("waiting-is-degraded", "true", False),
+        ("waiting-is-degraded", "false", False),
+        ("waiting-is-degraded", "maybe", True),
+    ],
+)
+def test_annotations_that_cannot_be_read(note: str, value: str, warned: bool) -> None:
+    key = f"nodeset.slinky.slurm.net/{note}"
+    found = warnings(BY_NAME["NodeSet"], manifest("NodeSet", IMAGES["NodeSet"], annotations={key: value}))
+    assert [warning.path for warning in found] == ([f"metadata.annotations[{key}]"] if warned else [])

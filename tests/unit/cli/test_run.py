@@ -121,3 +121,15 @@ def test_words_and_addresses() -> None:
         with pytest.raises(UserError, match="NAMESPACE/CONTROLLER=URL"):
             command._urls([wrong])
     assert isinstance(command._resolv_conf(), str)
+
+
+@pytest.mark.parametrize(("words", "seconds"), [([], 3600), (["--report-waiting-after", "90m"], 5400)])
+def test_after_how_long_jobs_that_are_waited_for_are_reported(words: list[str], seconds: float) -> None:
+    assert parser().parse_args(["run", *words]).report_waiting_after == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "-1h"])
+def test_a_flag_that_is_no_duration_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", f"--report-waiting-after={text}"])
+    assert "--report-waiting-after" in capsys.readouterr().err
