@@ -4,14 +4,25 @@ import math
 import shlex
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 import pytest_asyncio
 
 from slurm_local.lab import SlurmLab
+from slurm_operator.api import names
+from slurm_operator.api.nodeset import Drain as RecordedDrain
+from slurm_operator.api.nodeset import NodeSetStatus
+from slurm_operator.nodeset.choose import choose
+from slurm_operator.nodeset.job_details import JobDetails
+from slurm_operator.nodeset.overdue import waiting_for_jobs
+from slurm_operator.runtime.times import rfc3339
+from slurm_operator.slurm import rest
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.hostlist import compress, expand, natural_sorted
 from slurm_operator.slurm.jobs import JobListBuilder, is_running, job_end
+from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.model import Node, NodeUpdate, Number
 from slurm_operator.slurm.states import (
     DrainOwner,
@@ -23,7 +34,8 @@ from slurm_operator.slurm.states import (
     is_responding,
     pod_conditions,
 )
-from tests.e2e.slurm_rest import cancel, client_of, in_state, run_external, submit, until, until_state
+from tests.e2e.slurm_rest import Clock, cancel, client_of, in_state, run_external, submit, until, until_state
+from tests.unit.nodeset import make
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
@@ -207,3 +219,40 @@ async def test_hostlists_are_slurms(lab: SlurmLab) -> None:
         assert natural_sorted(shown.split()) == natural_sorted(expand(hostlist))
         again = await lab.scontrol(f"show hostnames {shlex.quote(compress(expand(hostlist)))}")
         assert natural_sorted(again.split()) == natural_sorted(shown.split())
+
+
+async def test_a_report_names_user_start_and_end_of_a_job_and_how_to_end_it(
+    lab: SlurmLab, client: SlurmClient, idle: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With every data parser of slurmrestd."""
+    job = await run(client, tasks=1)
+    listed = JobListBuilder(time.monotonic())
+    await client.jobs(listed.add)
+    busy = await client.node("w-0")
+    now = time.time()
+    drain = RecordedDrain(cause="scale-in", nodes="w-0", since=rfc3339(now - 3601))
+    pod = make.pod("gpu-0", ip=busy.address, labels={names.LABEL_POD_HOSTNAME: "w-0"}, created=now - 7200 - make.NOW)
+    seen = make.world(
+        make.nodeset(0, status=NodeSetStatus(drains=(drain,))),
+        pod,
+        slurm=Known({"w-0": busy}, time.monotonic(), now, 1, 1, {}, frozenset()),
+        jobs=listed.build(),
+    )
+    for version in rest.VERSIONS:
+        with monkeypatch.context() as patched:
+            patched.setattr(rest, "VERSIONS", (version,))
+            async with client_of(lab) as asking:
+                facts = await JobDetails(Clock()).read(("slurm", "gpu"), asking, [job])
+                assert asking.version == version
+        world = replace(seen, job_facts=facts, now=now)
+        (told,) = waiting_for_jobs(world, choose(world, "revision"))
+        started = facts[job].start_time.value or 0
+        assert started == pytest.approx(now, abs=60)
+        times = f"started {minute(started)}; ends by {minute(started + 600 * 60)} at the latest"
+        assert f"job {job} of user root on w-0 ({times}; `scancel {job}` ends it)" in told.message
+    await lab.run(f"scancel {job}")
+    await until(lambda: in_state(client, job, "CANCELLED"))
+
+
+def minute(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"

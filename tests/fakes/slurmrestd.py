@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import orjson
 
-from slurm_operator.slurm.errors import Unreachable
+from slurm_operator.slurm.errors import NO_SUCH_JOB, Unreachable
 from slurm_operator.slurm.hostlist import compress, expand
 from slurm_operator.slurm.jwt import InvalidTokenError, verify
 from slurm_operator.slurm.rest import VERSIONS
@@ -273,6 +273,12 @@ class FakeSlurm:
         self.delete_nodes(names)
         return _json({})
 
+    def _get_job(self, number: str, query: dict[str, str], body: Any) -> FakeAnswer:
+        found = self.jobs.get(int(number))
+        if found is None:
+            return _refusal(404, NO_SUCH_JOB, "Invalid job id specified")
+        return _json({"jobs": [_job(found)], "last_update": _number(int(self.now()))})
+
     def _get_jobs(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
         if rest == "state/":
             return _json({"jobs": [{"job_id": str(job.job_id), "state": [job.state]} for job in self.jobs.values()]})
@@ -411,6 +417,7 @@ def _job(job: FakeJob) -> dict[str, Any]:
         "end_time": _number(job.start + 60 * minutes),
         "time_limit": _number(job.minutes, infinite=job.minutes is None),
         "user_id": 2001,
+        "user_name": "alice",
         "partition": job.partition,
         "required_nodes": job.required,
         "excluded_nodes": job.excluded,

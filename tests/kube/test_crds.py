@@ -59,8 +59,16 @@ class Server:
         context.load_cert_chain(api_server.cert, api_server.key)
         self._connection = http.client.HTTPSConnection(str(urlsplit(api_server.url).netloc), context=context)
 
-    def send(self, method: str, path: str, body: Manifest | None = None, content: str = "application/json") -> Answer:
-        self._connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": content})
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Manifest | None = None,
+        content: str = "application/json",
+        accept: str = "application/json",
+    ) -> Answer:
+        headers = {"Content-Type": content, "Accept": accept}
+        self._connection.request(method, path, json.dumps(body) if body else None, headers)
         response = self._connection.getresponse()
         text = response.read().decode()
         answer = json.loads(text) if text.startswith("{") else {"message": text}
@@ -208,12 +216,12 @@ def test_scaling(api_server: ApiServer, server: Server, namespace: str, name: st
 
 
 COLUMNS = {
-    "Controller": "NAME AGE",
-    "Accounting": "NAME AGE",
-    "RestApi": "NAME AGE",
-    "LoginSet": "NAME REPLICAS AGE",
-    "Token": "NAME USER IAT AGE",
-    "NodeSet": "NAME DESIRED REPLICAS UPDATED READY AGE",
+    "Controller": "NAME READY AGE WAITING",
+    "Accounting": "NAME READY AGE WAITING",
+    "RestApi": "NAME READY AGE WAITING",
+    "LoginSet": "NAME REPLICAS READY AGE WAITING",
+    "Token": "NAME USER IAT READY AGE WAITING",
+    "NodeSet": "NAME DESIRED REPLICAS UPDATED READY STATUS AGE WAITING",
 }
 
 
@@ -226,10 +234,39 @@ def test_columns_and_short_names(api_server: ApiServer, server: Server, namespac
         assert row.startswith("slurm ")
 
 
+WIDE = "NAME DESIRED REPLICAS UPDATED READY IDLE ALLOCATED DOWN DRAIN SLURM STATUS AGE WAITING"
+
+
 def test_wide_columns(api_server: ApiServer, server: Server, namespace: str) -> None:
     assert server.send("POST", path(BY_NAME["NodeSet"], namespace), _in(namespace, manifest("NodeSet"))).ok
     header = _kubectl(api_server, "-n", namespace, "get", "nss", "-o", "wide").splitlines()[0]
-    assert " ".join(header.split()) == "NAME DESIRED REPLICAS UPDATED READY IDLE ALLOCATED DOWN DRAIN AGE STATUS"
+    assert " ".join(header.split()) == WIDE
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_row_says_whether_it_is_ready_and_what_it_waits_for(
+    server: Server, namespace: str, kind: Kind[Object]
+) -> None:
+    """The table that the API server itself makes, as `kubectl get` asks for it."""
+    assert server.send("POST", path(kind, namespace), _in(namespace, manifest(kind.name))).ok
+    since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [
+        {"type": "Ready", "status": "Unknown", "reason": "SlurmUnknown", "message": "", **since},
+        {"type": "Progressing", "status": "True", "reason": "Working", "message": "job 7 to end", **since},
+        {"type": "SlurmReachable", "status": "False", "reason": "NoAnswer", "message": "", **since},
+    ]
+    required = {"NodeSet": {"nodeSetHash": "a", "selector": "b"}, "LoginSet": {"selector": "b"}}.get(kind.name, {})
+    status = {"status": {"conditions": conditions, **required}}
+    merge = "application/merge-patch+json"
+    assert server.send("PATCH", path(kind, namespace, "slurm/status"), status, merge).ok
+    table = server.send("GET", path(kind, namespace), accept="application/json;as=Table;v=v1;g=meta.k8s.io").body
+    columns = zip(table["columnDefinitions"], table["rows"][0]["cells"], strict=True)
+    row = {column["name"]: cell for column, cell in columns if column["priority"] == 0}
+    assert row["WAITING"] == "job 7 to end"
+    if kind.name == "NodeSet":  # its READY is the number of ready workers
+        assert row["STATUS"] == "SlurmUnknown"
+    else:
+        assert row["READY"] == "Unknown"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

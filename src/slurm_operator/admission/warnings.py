@@ -10,10 +10,12 @@ from slurm_operator.admission.problem import Facts, Warn
 from slurm_operator.admission.validate import load
 from slurm_operator.admission.validate_pods import CONTAINER, POD
 from slurm_operator.admission.validate_schema import join, unknown_fields, unknown_text
-from slurm_operator.api import Accounting, Controller, Kind, LoginSet, NodeSet, Object, RestApi, Token
+from slurm_operator.api import Accounting, Controller, Kind, LoginSet, NodeSet, Object, RestApi, Token, names
 from slurm_operator.api.common import KeyReferences, ServiceSpec
 from slurm_operator.api.crd import schema
+from slurm_operator.api.ignored import ignored_fields
 from slurm_operator.api.token import TokenSpec
+from slurm_operator.api.values import report_waiting
 from slurm_operator.slurm.conf.lint import Finding, lint_lines, lint_slurmdbd
 
 KNOWN_FILES: Final = frozenset(
@@ -33,7 +35,8 @@ def warnings(kind: Kind[Object], new: Manifest, facts: Facts | None = None) -> l
     except msgspec.ValidationError:
         return []
     unknown = () if admitted(kind, new).fits else unknown_fields(schema(kind), new)
-    return [*unknown, *_of_kind(typed, facts or Facts())]
+    ignored = (Warn(field.path, field.message) for field in ignored_fields(typed))
+    return [*unknown, *_of_kind(typed, facts or Facts()), *ignored]
 
 
 def _of_kind(new: Object, facts: Facts) -> Iterator[Warn]:
@@ -106,20 +109,26 @@ def _of_nodeset(new: NodeSet) -> Iterator[Warn]:
     yield from _of_pod(spec.template.spec)
     if spec.template.spec.get("hostNetwork"):
         yield Warn("spec.template.spec.hostNetwork", "Slurm nodes are called like their Kubernetes Nodes then")
+    yield from _of_annotations(new.metadata.annotations)
     if "." in spec.template.hostname:
         yield Warn("spec.template.spec.hostname", "Kubernetes refuses pods whose host name has a dot")
     if spec.scaling_mode == "DaemonSet" and spec.replicas != 1:
         yield Warn("spec.replicas", "is ignored in DaemonSet mode")
-    if spec.scaling_mode == "DaemonSet" and spec.pin_to_node:
-        yield Warn("spec.pinToNode", "is ignored in DaemonSet mode")
-    if spec.scaling_mode == "StatefulSet" and spec.prune_slurm_node_records != "Never":
-        yield Warn("spec.pruneSlurmNodeRecords", "is ignored in StatefulSet mode")
     if not (_limits(spec.slurmd) or _limits(spec.template.spec)):
         yield Warn("spec.slurmd.resources.limits", "is missing: Slurm will use all CPUs and memory of the Node")
     arguments = spec.slurmd.get("args")
     for index, argument in enumerate(arguments if isinstance(arguments, list) else ()):
         if isinstance(argument, str) and argument.partition("=")[0] in _RESERVED_ARGUMENTS:
             yield Warn(f"spec.slurmd.args[{index}]", f"{argument} contradicts what the operator passes; use extraConf")
+
+
+def _of_annotations(notes: Mapping[str, str]) -> Iterator[Warn]:
+    after, degrades = names.ANNOTATION_REPORT_WAITING, names.ANNOTATION_WAITING_DEGRADES
+    if after in notes and report_waiting(notes) is None:
+        message = f"{notes[after]!r} is no duration such as 30m; --report-waiting-after of the operator holds"
+        yield Warn(f"metadata.annotations[{after}]", message)
+    if notes.get(degrades, names.TRUE) not in (names.TRUE, "false"):
+        yield Warn(f"metadata.annotations[{degrades}]", f"{notes[degrades]!r} counts as false; write true or false")
 
 
 def _limits(part: Mapping[str, Any]) -> bool:

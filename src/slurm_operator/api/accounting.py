@@ -15,7 +15,7 @@ from slurm_operator.api.common import (
     Status,
     Text,
 )
-from slurm_operator.api.kind import AGE, READY, STATUS, Kind, Object
+from slurm_operator.api.kind import AGE, READY, STATUS, WAITING, Kind, Object
 from slurm_operator.api.meta import Defaulted, OrDefault, Required, Spec
 from slurm_operator.api.rules import Rule, checked
 from slurm_operator.api.syntax import HOST, PORT_OR_AUTOMATIC, USER, WORD
@@ -81,5 +81,5 @@ ACCOUNTING: Kind[Accounting] = Kind(
     type=Accounting,
     plural="accountings",
     short_names=("slurmdbd",),
-    columns=(AGE, READY, STATUS),
+    columns=(READY, STATUS, AGE, WAITING),
 )

@@ -18,7 +18,7 @@ from slurm_operator.api.common import (
     Status,
     Text,
 )
-from slurm_operator.api.kind import AGE, READY, STATUS, Kind, Object
+from slurm_operator.api.kind import AGE, READY, STATUS, WAITING, Kind, Object
 from slurm_operator.api.meta import Defaulted, Nullable, OrDefault, Required, Spec
 from slurm_operator.api.rules import Rule, checked
 from slurm_operator.api.syntax import CLUSTER_NAME, OBJECT_NAME
@@ -257,5 +257,5 @@ CONTROLLER: Kind[Controller] = Kind(
     type=Controller,
     plural="controllers",
     short_names=("slurmctld",),
-    columns=(AGE, READY, STATUS),
+    columns=(READY, STATUS, AGE, WAITING),
 )

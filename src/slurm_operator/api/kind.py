@@ -19,8 +19,10 @@ class Column:
 
 
 AGE = Column("AGE", ".metadata.creationTimestamp", "date")
-READY = Column("READY", '.status.conditions[?(@.type=="Ready")].status', "string", priority=1)
+READY = Column("READY", '.status.conditions[?(@.type=="Ready")].status', "string")
 STATUS = Column("STATUS", '.status.conditions[?(@.type=="Ready")].reason', "string", priority=1)
+WAITING = Column("WAITING", '.status.conditions[?(@.type=="Progressing")].message', "string")
+"""What is waited for. The last column, since it is long."""
 
 NEEDS_SPEC = Rule(
     cel="has(self.spec)",

@@ -14,7 +14,7 @@ from slurm_operator.api.common import (
     Status,
     Text,
 )
-from slurm_operator.api.kind import AGE, READY, STATUS, Column, Kind, Object
+from slurm_operator.api.kind import AGE, READY, STATUS, WAITING, Column, Kind, Object
 from slurm_operator.api.meta import Defaulted, OrDefault, Required, Spec
 from slurm_operator.api.rules import Rule, checked
 from slurm_operator.api.values import IntOrString
@@ -104,6 +104,6 @@ LOGINSET: Kind[LoginSet] = Kind(
     type=LoginSet,
     plural="loginsets",
     short_names=("loginsets", "lss", "sackd"),
-    columns=(Column("REPLICAS", ".status.replicas"), AGE, READY, STATUS),
+    columns=(Column("REPLICAS", ".status.replicas"), READY, STATUS, AGE, WAITING),
     scalable=True,
 )

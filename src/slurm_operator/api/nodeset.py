@@ -15,7 +15,7 @@ from slurm_operator.api.common import (
     Status,
     Text,
 )
-from slurm_operator.api.kind import AGE, STATUS, Column, Kind, Object
+from slurm_operator.api.kind import AGE, WAITING, Column, Kind, Object
 from slurm_operator.api.meta import Defaulted, Nullable, OrDefault, Required, Spec
 from slurm_operator.api.names import WIDEST_ORDINAL
 from slurm_operator.api.rules import Rule, checked
@@ -187,7 +187,7 @@ class UpdateStrategy(Spec):
 
     type: Defaulted[UpdateType] = "RollingUpdate"
     """RollingUpdate drains and replaces workers a few at a time, OnDelete leaves it to you, ScheduledUpdate
-    waits for a maintenance window."""
+    waits for a maintenance window, which is not implemented yet: healthy workers stay until their pods are deleted."""
     rolling_update: OrDefault[RollingUpdate] = RollingUpdate()
     """Limits of a rolling update."""
     scheduled_update: OrDefault[ScheduledUpdate] = ScheduledUpdate()
@@ -233,17 +233,18 @@ class NodeSetSpec(Spec):
     revision_history_limit: Defaulted[NotNegative] = 0
     """Old revisions to keep beyond those in use."""
     persistent_volume_claim_retention_policy: OrDefault[ClaimRetention] = ClaimRetention()
-    """What becomes of the workers' claims."""
+    """What becomes of the workers' claims. Not implemented yet: they stay."""
     min_ready_seconds: OrDefault[NotNegative] = 0
     """How long a worker must be ready before it counts as available."""
     ordinal_padding: Defaulted[Annotated[int, checked(PADDING)]] = 0
     """Width to which ordinals are padded with zeros in names."""
     pin_to_node: Defaulted[bool] = False
-    """Bring a worker back on the Kubernetes Node where it first ran, in StatefulSet mode."""
+    """Bring a worker back on the Kubernetes Node where it first ran, in StatefulSet mode. Not implemented yet."""
     workload_disruption_protection: Defaulted[bool] = True
     """Keep evictions away from workers that run jobs."""
     prune_slurm_node_records: Defaulted[Pruning] = "Never"
-    """When to delete the Slurm records of workers whose Kubernetes Node is gone, in DaemonSet mode."""
+    """When to delete the Slurm records of workers whose Kubernetes Node is gone, in DaemonSet mode. Not implemented
+    yet: they stay."""
     oversubscribe_node: Defaulted[bool] = False
     """Allow several workers on one Kubernetes Node."""
 
@@ -283,13 +284,14 @@ class NodeSetStatus(Status):
     desired: OrDefault[Count] = 0
     """Workers that are wanted."""
     slurm_idle: OrDefault[Count] = 0
-    """Slurm nodes without jobs."""
+    """Slurm nodes that are idle. Each node is counted once: as down, else as drained, else as allocated, else as idle.
+    The four counts stay as last read while the condition SlurmReachable is not True."""
     slurm_allocated: OrDefault[Count] = 0
-    """Slurm nodes with jobs."""
+    """Slurm nodes with jobs, including jobs that are completing, that are neither down nor drained."""
     slurm_down: OrDefault[Count] = 0
     """Slurm nodes that are down."""
     slurm_drain: OrDefault[Count] = 0
-    """Slurm nodes that take no new jobs."""
+    """Slurm nodes that are drained or draining, and not down."""
     node_set_hash: Required[str] = ""
     """Hash of the newest revision."""
     collision_count: OrDefault[Count] = 0
@@ -329,8 +331,10 @@ NODESET: Kind[NodeSet] = Kind(
         Column("ALLOCATED", ".status.slurmAllocated", priority=1),
         Column("DOWN", ".status.slurmDown", priority=1),
         Column("DRAIN", ".status.slurmDrain", priority=1),
+        Column("SLURM", '.status.conditions[?(@.type=="SlurmReachable")].reason', "string", priority=1),
+        Column("STATUS", '.status.conditions[?(@.type=="Ready")].reason', "string"),
         AGE,
-        STATUS,
+        WAITING,
     ),
     scalable=True,
 )

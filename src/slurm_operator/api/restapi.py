@@ -1,7 +1,7 @@
 """RestApi: slurmrestd, the door through which the operator and others talk to Slurm."""
 
 from slurm_operator.api.common import Container, LocalObjectReference, PodTemplate, Replicas, ServiceSpec, Status
-from slurm_operator.api.kind import AGE, READY, STATUS, Kind, Object
+from slurm_operator.api.kind import AGE, READY, STATUS, WAITING, Kind, Object
 from slurm_operator.api.meta import Defaulted, OrDefault, Required, Spec
 
 
@@ -37,5 +37,5 @@ RESTAPI: Kind[RestApi] = Kind(
     type=RestApi,
     plural="restapis",
     short_names=("slurmrestd",),
-    columns=(AGE, READY, STATUS),
+    columns=(READY, STATUS, AGE, WAITING),
 )

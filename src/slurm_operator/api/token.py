@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from slurm_operator.api import names
 from slurm_operator.api.common import JWT_KEY_STAYS, SecretKeySelector, Status
-from slurm_operator.api.kind import AGE, READY, STATUS, Column, Kind, Object
+from slurm_operator.api.kind import AGE, READY, STATUS, WAITING, Column, Kind, Object
 from slurm_operator.api.meta import Defaulted, OrDefault, Required, Spec
 from slurm_operator.api.rules import Rule, checked
 from slurm_operator.api.syntax import SUBDOMAIN, USER
@@ -101,8 +101,9 @@ TOKEN: Kind[Token] = Kind(
     columns=(
         Column("USER", ".spec.username", "string"),
         Column("IAT", ".status.issuedAt", "date"),
-        AGE,
         READY,
         STATUS,
+        AGE,
+        WAITING,
     ),
 )

@@ -1,9 +1,12 @@
 """The small value syntaxes of Kubernetes: durations, quantities, int-or-percent."""
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final
+
+from slurm_operator.api.names import ANNOTATION_REPORT_WAITING
 
 DURATION_PATTERN: Final = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"
 """Go's duration syntax, as `lifetime` and `duration` use it."""
@@ -50,6 +53,15 @@ def parse_duration(text: str) -> float:
     if not parts or "".join(part[0] for part in parts) != body or any(part[1] in ("", ".") for part in parts):
         raise ValueError(f"{text!r} is not a duration; write for example 30m or 1h15m")
     return float(sign * sum(Decimal(part[1]) * _SECONDS[part[2]] for part in parts))
+
+
+def report_waiting(annotations: Mapping[str, str]) -> float | None:
+    """Return the seconds of the annotation `report-waiting-after`; None if it is absent or no usable duration."""
+    try:
+        seconds = parse_duration(annotations[ANNOTATION_REPORT_WAITING])
+    except (KeyError, ValueError):
+        return None
+    return seconds if seconds >= 0 else None
 
 
 def duration_or(text: str, otherwise: str) -> float:

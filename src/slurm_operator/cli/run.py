@@ -1,6 +1,7 @@
 """`slurm-operator run`: the operator itself, in a pod or outside of the cluster."""
 
 import argparse
+import logging
 import os
 import socket
 import uuid
@@ -8,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from slurm_operator.api import RestApi, names
+from slurm_operator.api.values import parse_duration
 from slurm_operator.cli.types import Subparsers
 from slurm_operator.cli.wiring import Operator, Settings
 from slurm_operator.cluster import in_cluster
@@ -27,8 +29,10 @@ from slurm_operator.runtime.manager import run as run_loop
 from slurm_operator.runtime.metrics import Metrics, RequestMetrics, SlurmMetrics
 from slurm_operator.slurm.views import SlurmViews
 
-KINDS = ("accounting", "controller", "loginset", "nodeset", "restapi", "slurmclient", "token")
+KINDS = ("accounting", "controller", "loginset", "nodeset", "restapi", "token")
 LEASE = "slurm-operator"
+
+log = logging.getLogger(__name__)
 
 
 def add_command(subparsers: Subparsers) -> None:
@@ -65,6 +69,13 @@ def add_command(subparsers: Subparsers) -> None:
         help="Node conditions that become drain reasons",
     )
     parser.add_argument(
+        "--report-waiting-after",
+        type=_duration,
+        default="1h",
+        metavar="DURATION",
+        help="report jobs that a NodeSet has waited for so long, as in 30m (default 1h)",
+    )
+    parser.add_argument(
         "--log-level", "--zap-log-level", dest="log_level", default="info", choices=("debug", "info", "error")
     )
     parser.add_argument(
@@ -78,15 +89,18 @@ def add_command(subparsers: Subparsers) -> None:
         parser.add_argument(
             f"--{kind}-workers",
             type=int,
-            default=1 if kind == "slurmclient" else 4,
+            default=4,
             metavar="N",
             help=argparse.SUPPRESS,
         )
+    parser.add_argument("--slurmclient-workers", type=int, metavar="N", help=argparse.SUPPRESS)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     configure_logging(options.log_level)
+    if options.slurmclient_workers is not None:
+        log.warning("--slurmclient-workers has no effect: every Slurm cluster has a poller of its own; leave it out")
     config = load(options.kubeconfig, options.context)
     return run_loop(_serve(options, config))
 
@@ -102,6 +116,7 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
             domain=cluster_domain(_resolv_conf()),
             monitors=await _knows_monitors(client),
             propagated_conditions=_words(options.propagated_node_conditions),
+            report_waiting_after=options.report_waiting_after,
             workers={kind: getattr(options, f"{kind}_workers") for kind in KINDS},
         )
         locate = partial(_locate, caches=caches, given=_urls(options.slurm_url))
@@ -154,6 +169,17 @@ def _locate(restapi: RestApi, *, caches: Caches, given: dict[str, str]) -> str:
 def _resolv_conf() -> str:
     file = Path("/etc/resolv.conf")
     return file.read_text() if file.exists() else ""
+
+
+def _duration(text: str) -> float:
+    """Return the seconds of a duration that is not negative."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative; write for example 30m or 1h")
+    return seconds
 
 
 def _words(text: str) -> tuple[str, ...]:

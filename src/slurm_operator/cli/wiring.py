@@ -48,6 +48,7 @@ from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.observe import Observer as NodeSetObserver
 from slurm_operator.nodeset.reconcile import DEADLINE_SECONDS as NODESET_DEADLINE_SECONDS
 from slurm_operator.nodeset.reconcile import NodeSetReconciler, PodStateReconciler
+from slurm_operator.nodeset.world import REPORT_WAITING_SECONDS
 from slurm_operator.runtime.actions import Kube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import CHILD_KINDS, FOLLOWED
@@ -86,6 +87,7 @@ class Settings:
     domain: str
     monitors: bool = False
     propagated_conditions: tuple[str, ...] = ()
+    report_waiting_after: float = REPORT_WAITING_SECONDS
     workers: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -310,6 +312,7 @@ class Operator:
             self._clock,
             domain=self._settings.domain,
             propagated_conditions=self._settings.propagated_conditions,
+            report_waiting_after=self._settings.report_waiting_after,
         )
         reconcile = NodeSetReconciler(see, self._kube, views, self._clock)
         nodesets = self._queue(

@@ -29,9 +29,11 @@ from slurm_operator.nodeset.drains import (
 from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.hands import CreateWorker, NodeSetAction
 from slurm_operator.nodeset.order import is_ready, ready_since
+from slurm_operator.nodeset.overdue import waiting_for_jobs
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
+from slurm_operator.nodeset.readiness import degraded
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
-from slurm_operator.nodeset.status import degraded, same, status_of
+from slurm_operator.nodeset.status import same, status_of
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEvent
 from slurm_operator.runtime.children import delete, patch
@@ -311,7 +313,7 @@ def report(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: s
         "apiVersion": names.API_VERSION,
         "kind": "NodeSet",
         "metadata": {"name": world.nodeset.metadata.name, "namespace": world.nodeset.metadata.namespace},
-        "status": status_of(world, choice, wanted, revision, drains),
+        "status": status_of(world, choice, revision, drains),
     }
 
 
@@ -327,6 +329,8 @@ def tell(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: str
     for verdict in flipped([degraded(world, choice)], before.conditions):
         if verdict.status == "True":
             yield RecordEvent(NODESETS, nodeset, verdict.reason, verdict.message, "Warning")
+    for verdict in flipped(waiting_for_jobs(world, choice), before.conditions):
+        yield RecordEvent(NODESETS, nodeset, names.EVENT_WAITING_FOR_JOBS, verdict.message, "Warning")
     if choice.create and choice.desired > before.desired:
         note = f"from {before.desired} to {choice.desired} workers"
         yield RecordEvent(NODESETS, nodeset, names.EVENT_SCALING_UP, note)

@@ -15,7 +15,7 @@ from slurm_operator.nodeset.evidence import has_returned
 from slurm_operator.nodeset.order import is_ready
 from slurm_operator.nodeset.slurm_actions import Drain, Resume, Undrain
 from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, asking
-from slurm_operator.slurm.hostlist import compress
+from slurm_operator.slurm.hostlist import compress, members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.reasons import our_reason
 from slurm_operator.slurm.states import DrainOwner, is_down, is_drain
@@ -135,7 +135,7 @@ def causes(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> dict[Cau
 
 
 def written_down(world: World, choice: Choice, wanted: Mapping[str, Wish], now: str) -> list[RecordedDrain]:
-    """The causes as the status carries them; an unchanged cause keeps the time at which it began."""
+    """Return the causes as the status carries them; each worker keeps the time at which its removal or drain began."""
     by_cause = causes(world, choice, wanted)
     # A worker that is not seen in Slurm may have lost its record to us: that must not be forgotten.
     unseen = {worker.name for worker in world.workers if worker.live and worker.record is None}
@@ -144,10 +144,17 @@ def written_down(world: World, choice: Choice, wanted: Mapping[str, Wish], now: 
             by_cause[cause] |= kept
     if gone := left_behind(world):
         by_cause[Cause.SCALE_IN] |= gone
-    since = {drain.cause: drain.since for drain in world.nodeset.status.drains}
+    written = [(drain, members(drain.nodes)) for drain in world.nodeset.status.drains]
+    since = {(drain.cause, name): drain.since for drain, nodes in written for name in nodes}
+    removed = {name: drain.since for drain, nodes in written if drain.cause in REMOVAL for name in nodes}
+    together: dict[tuple[Cause, str], set[str]] = defaultdict(set)
+    for cause, nodes in by_cause.items():
+        for name in nodes:
+            before = since.get((cause, name)) or (removed.get(name) if cause in REMOVAL else None)
+            together[cause, before or now].add(name)
     return [
-        RecordedDrain(cause=cause, nodes=compress(nodes), since=since.get(cause) or now)
-        for cause, nodes in sorted(by_cause.items())
+        RecordedDrain(cause=cause, nodes=compress(nodes), since=began)
+        for (cause, began), nodes in sorted(together.items())
     ]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Key
+from slurm_operator.nodeset.refusals import Refusals
 from slurm_operator.nodeset.slurm_actions import KEPT_SECONDS, RemovalHands
 from slurm_operator.nodeset.world import Failures
 from slurm_operator.runtime.actions import Create, HasKube, Kube
@@ -57,7 +58,7 @@ class Memory:
     kept: dict[str, float] = field(default_factory=dict)
     """Records that Slurm refused to delete, and until when they are left alone."""
 
-    refusals: tuple[str, ...] = ()
+    refusals: Refusals = field(default_factory=Refusals)
     refused: frozenset[str] = frozenset()
     """Pods that could not be created when they were last tried."""
     places: dict[str, Place] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.ownership import is_released, ownership_of
-from slurm_operator.nodeset.world import Gone, Slurm, World
+from slurm_operator.nodeset.world import REPORT_WAITING_SECONDS, Gone, Slurm, World
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.references import References, Refs
@@ -43,6 +43,7 @@ class Observer:
         *,
         domain: str,
         propagated_conditions: Sequence[str] = (),
+        report_waiting_after: float = REPORT_WAITING_SECONDS,
     ) -> None:
         self._caches = caches
         self._references = references
@@ -50,6 +51,7 @@ class Observer:
         self._clock = clock
         self._domain = domain
         self._propagated = tuple(propagated_conditions)
+        self._report_waiting_after = report_waiting_after
 
     def __call__(self, key: Key, memory: Memory) -> World | None:
         nodeset = self._caches.store(NODESETS).get(*key)
@@ -93,9 +95,10 @@ class Observer:
             neighbours=self._neighbours(nodeset, mine),
             unreadable=self._unreadable_pods(nodeset),
             unreadable_nodes=frozenset(name for _, name in self._caches.store(NODES).unreadable),
-            refusals=memory.refusals,
+            refusals=memory.refusals.told,
             refused=memory.refused,
             propagated_conditions=self._propagated,
+            report_waiting_after=self._report_waiting_after,
             now=now,
         )
 

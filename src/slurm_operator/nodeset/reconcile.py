@@ -5,20 +5,25 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 from slurm_operator.api import names
+from slurm_operator.desired.revision import revision_data, revision_hash
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.errors import NotFound
 from slurm_operator.kube.kinds import PODS
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset import podstate
-from slurm_operator.nodeset.choose import Cause, recorded
+from slurm_operator.nodeset.choose import Cause, choose, recorded
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.drains import REMOVAL
 from slurm_operator.nodeset.hands import Hands, Memory, PatientSlurm
+from slurm_operator.nodeset.job_details import JobDetails
 from slurm_operator.nodeset.observe import Observer
+from slurm_operator.nodeset.overdue import may_be_overdue, overdue
+from slurm_operator.nodeset.waiting import NAMED
 from slurm_operator.nodeset.world import Standing, Worker, World
 from slurm_operator.runtime.actions import Create, Kube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock
+from slurm_operator.runtime.controller import without_worker
 from slurm_operator.runtime.execute import execute
 from slurm_operator.runtime.plan import InOrder, Result
 from slurm_operator.slurm.errors import SlurmError
@@ -51,6 +56,7 @@ class NodeSetReconciler:
         self._views = views
         self._clock = clock
         self._memories: dict[Key, Memory] = {}
+        self._details = JobDetails(clock)
         self._growing: set[Key] = set()
         self._ended: dict[Key, float | None] = {}
         self._watching: dict[Key, Key] = {}
@@ -80,6 +86,7 @@ class NodeSetReconciler:
     def _forget(self, key: Key) -> None:
         self._watch(key, None, ())
         self._memories.pop(key, None)
+        self._details.forget(key)
         self._ended.pop(key, None)
         self._growing.discard(key)
 
@@ -97,7 +104,7 @@ class NodeSetReconciler:
         cluster = key[0], world.nodeset.spec.controller_ref.name
         view = self._views.get(cluster)
         if view is not None:
-            world = await _with_jobs(world, PatientSlurm(view))
+            world = await self._with_details(await _with_jobs(world, PatientSlurm(view)))
         self._watch(key, cluster, _awaited(world))
         plan = decide(world)
         crowd = sum(action.lane == _MAKES_POD for action in plan.actions) >= CROWD
@@ -107,10 +114,25 @@ class NodeSetReconciler:
         outcome = await execute(plan.actions, hands, patience=PATIENCE_SECONDS, clock=self._clock)
         if not crowd or not outcome.left or outcome.failures:
             self._growing.discard(key)
-        memory.refusals = tuple(str(failure) for failure in outcome.failures)
+        memory.refusals.note(plan.actions, outcome.failures, memory.kept)
         failed = _pods(failure.action for failure in outcome.failures)
         memory.refused = failed | (memory.refused & _pods(plan.actions)) - _pods(outcome.wrote)
-        return outcome.result(plan.after)
+        result = outcome.result(plan.after)
+        # What was reported as refused has worked after all, or the reverse: look again, and report that.
+        return result if memory.refusals.told == world.refusals else dataclasses.replace(result, after=0.0)
+
+    async def _with_details(self, world: World) -> World:
+        """Add who runs the jobs that have been waited for too long, and since when."""
+        nodeset = world.nodeset
+        client = self._views.client((nodeset.metadata.namespace, nodeset.spec.controller_ref.name))
+        late = overdue(world, choose(world, revision_hash(revision_data(nodeset)))) if may_be_overdue(world) else ()
+        if client is None or not late:
+            self._details.forget(nodeset.key)
+            return world
+        jobs = [waited.job for waited in late[:NAMED]]
+        with without_worker():
+            facts = await self._details.read(nodeset.key, client, jobs)
+        return dataclasses.replace(world, job_facts=facts)
 
 
 def _pods(actions: Iterable[object]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from slurm_operator.nodeset.ownership import Ownership
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known, Seen, Unknown, still_asking
+from slurm_operator.slurm.model import Job
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import DrainOwner, claim_owner, drain_owner, is_busy, is_drained
 
@@ -23,6 +24,8 @@ FRESH_SECONDS = 60.0
 """A read that began longer ago says nothing about what a worker does now."""
 REGISTRATION_SECONDS = 5.0
 """A started slurmd has registered by then; a read that began earlier may have missed it."""
+REPORT_WAITING_SECONDS = 3600.0
+"""Seconds for which jobs are waited for without a report, unless a flag or an annotation says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +150,14 @@ class World:
     kept_records: frozenset[str] = frozenset()
     """Slurm nodes whose record Slurm refused to delete a moment ago."""
     refusals: tuple[str, ...] = ()
-    """What could not be done in the last pass, and why."""
+    """What cannot be done, and why."""
     refused: frozenset[str] = frozenset()
     """Pods that could not be created when they were last tried."""
     propagated_conditions: tuple[str, ...] = ()
+    report_waiting_after: float = REPORT_WAITING_SECONDS
+    """Seconds after which jobs that are waited for are reported, unless an annotation says otherwise."""
+    job_facts: Mapping[int, Job] = field(default_factory=dict)
+    """Details of jobs that are to be reported, as far as they were read."""
     now: float = 0.0
 
     @cached_property

@@ -7,6 +7,7 @@ import msgspec
 
 from slurm_operator.api import names
 from slurm_operator.api.common import Status
+from slurm_operator.api.ignored import ignored_fields
 from slurm_operator.api.meta import ObjectMeta
 from slurm_operator.kube.apply import APPLIED_HASH, digest_of
 from slurm_operator.kube.indexes import BY_OWNER
@@ -23,7 +24,7 @@ from slurm_operator.kube.model import Partial
 from slurm_operator.kube.resource import Manifest, Object, Resource
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Delete, HasKube, Patch, RecordEvent
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.conditions import Verdict, flipped, stated
+from slurm_operator.runtime.conditions import Verdict, fields_ignored, flipped, stated
 from slurm_operator.runtime.plan import Action, InOrder
 
 SERVICE_MONITORS = Resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", Partial)
@@ -127,6 +128,7 @@ def reported(
 ) -> Iterator[KubeAction]:
     """The status if it would change, and an event for each condition that flips for the better or the worse."""
     meta, before = obj.metadata, obj.status.conditions
+    verdicts = [*verdicts, *fields_ignored(ignored_fields(obj))]
     conditions = stated(verdicts, before, meta.generation, now)
     status = {**fields, "observedGeneration": meta.generation, "conditions": conditions}
     if msgspec.convert(status, type(obj.status)) != obj.status:

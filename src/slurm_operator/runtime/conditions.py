@@ -77,6 +77,12 @@ def _change(old: Mapping[str, Mapping[str, Any]], condition: Mapping[str, Any]) 
     return f"{kind} message" if previous.get("message", "") != condition.get("message", "") else ""
 
 
+def fields_ignored(fields: Sequence[object]) -> list[Verdict]:
+    """Return a condition that names fields without effect; none if every field has its effect."""
+    message = "; ".join(map(str, fields))
+    return [Verdict.of(names.CONDITION_FIELDS_IGNORED, True, "NotImplemented", message)] if fields else []
+
+
 def summed_up(
     *,
     waiting: str,
@@ -91,9 +97,9 @@ def summed_up(
     """
     found = next(iter(refusals), None) if blocked is None else blocked
     ready = not waiting and found is None
+    told = waiting or (found.message if found is not None else "")
     found = found or noticed
     on_its_way = not ready and found is None
-    told = waiting or "see Degraded"
     return [
         Verdict.of(names.CONDITION_READY, ready, "Ready" if ready else "NotReady", done if ready else told),
         Verdict.of(

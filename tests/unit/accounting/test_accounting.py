@@ -62,6 +62,17 @@ def test_everything_is_made() -> None:
     assert degraded(plan) == ""
 
 
+def test_a_key_that_is_said_to_be_optional_is_named_as_without_effect() -> None:
+    of = examples.accounting()
+    key = of.spec.slurm_key_ref
+    assert key is not None
+    spec = msgspec.structs.replace(of.spec, slurm_key_ref=msgspec.structs.replace(key, optional=True))
+    plan = decide(seen(msgspec.structs.replace(of, spec=spec)))
+    assert verdict(plan, "FieldsIgnored")[:2] == ("True", "NotImplemented")
+    assert "spec.slurmKeyRef.optional has no effect" in verdict(plan, "FieldsIgnored")[2]
+    assert "FieldsIgnored" not in str(status(decide(seen())))
+
+
 def test_keys_that_all_workers_have_read_restart_slurmdbd() -> None:
     """scenario 187"""
     before, after = (applied(decide(seen(ring=ring(settled=hash_))))["StatefulSet/slurm-accounting"] for hash_ in "ab")

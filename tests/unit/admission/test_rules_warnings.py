@@ -20,6 +20,12 @@ IMAGES: dict[str, Manifest] = {
 HOST_NETWORK: Manifest = {"template": {"spec": {"hostNetwork": True}}}
 EXTERNAL: Manifest = {"external": True, "externalConfig": {"host": "a", "port": 1}}
 
+OPTIONAL: Manifest = {"name": "a", "key": "b", "optional": True}
+SCHEDULED: Manifest = {
+    "type": "ScheduledUpdate",
+    "scheduledUpdate": {"startTime": "2030-01-31T22:00:00Z", "duration": "1h"},
+}
+
 
 def warned(kind: str, patch: Manifest, facts: Facts | None = None) -> list[str]:
     complete = manifest(kind, {**IMAGES[kind], **patch})
@@ -50,6 +56,29 @@ def test_a_good_object_gets_no_warning(kind: str) -> None:
         ("NodeSet", {"scalingMode": "DaemonSet", "replicas": 3}, "spec.replicas"),
         ("NodeSet", {"scalingMode": "DaemonSet", "pinToNode": True}, "spec.pinToNode"),
         ("NodeSet", {"pruneSlurmNodeRecords": "NodeNotFound"}, "spec.pruneSlurmNodeRecords"),
+        (
+            "NodeSet",
+            {"scalingMode": "DaemonSet", "pruneSlurmNodeRecords": "NodeNotFound"},
+            "spec.pruneSlurmNodeRecords",
+        ),
+        ("NodeSet", {"pinToNode": True}, "spec.pinToNode"),
+        (
+            "NodeSet",
+            {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete"}},
+            "spec.persistentVolumeClaimRetentionPolicy.whenDeleted",
+        ),
+        (
+            "NodeSet",
+            {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}},
+            "spec.persistentVolumeClaimRetentionPolicy.whenScaled",
+        ),
+        ("NodeSet", {"updateStrategy": SCHEDULED}, "spec.updateStrategy.scheduledUpdate"),
+        ("NodeSet", {"ssh": {"enabled": True, "sssdConfRef": OPTIONAL}}, "spec.ssh.sssdConfRef.optional"),
+        ("LoginSet", {"sssdConfRef": OPTIONAL}, "spec.sssdConfRef.optional"),
+        ("Controller", {"slurmKeyRef": OPTIONAL}, "spec.slurmKeyRef.optional"),
+        ("Controller", {"jwksKeyRef": OPTIONAL}, "spec.jwksKeyRef.optional"),
+        ("Accounting", {"jwtKeyRef": OPTIONAL}, "spec.jwtKeyRef.optional"),
+        ("Token", {"jwtKeyRef": OPTIONAL}, "spec.jwtKeyRef.optional"),
         ("NodeSet", {"template": {"spec": {"hostname": "a.b-"}}}, "spec.template.spec.hostname"),
         ("NodeSet", {"logfile": {}}, "spec.logfile.image"),
         ("NodeSet", {"taintKubeNodes": True}, "spec.taintKubeNodes"),
@@ -82,6 +111,9 @@ def test_one_word_of_warning(kind: str, patch: Manifest, path: str) -> None:
         ("Accounting", {**EXTERNAL, "slurmdbd": {}, "storageConfig": ...}),
         ("NodeSet", {"slurmd": {"image": "a"}, "template": {"spec": {"resources": {"limits": {"cpu": 1}}}}}),
         ("NodeSet", {"scalingMode": "DaemonSet"}),
+        ("NodeSet", {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain"}}),
+        ("NodeSet", {"updateStrategy": {**SCHEDULED, "type": "OnDelete"}}),
+        ("Controller", {"slurmKeyRef": {**OPTIONAL, "optional": False}}),
     ],
 )
 def test_no_word_too_many(kind: str, patch: Manifest) -> None:
@@ -126,3 +158,21 @@ def test_defaults_below_what_is_there() -> None:
     assert {"op": "add", "path": "/spec/updateStrategy/type", "value": "RollingUpdate"} in patch
     assert {"op": "add", "path": "/spec/updateStrategy/rollingUpdate/maxUnavailable", "value": "25%"} in patch
     assert default_patch(BY_NAME["NodeSet"], {"metadata": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("note", "value", "warned"),
+    [
+        ("report-waiting-after", "30m", False),
+        ("report-waiting-after", "0", False),
+        ("report-waiting-after", "soon", True),
+        ("report-waiting-after", "-1h", True),
+        ("waiting-is-degraded", "true", False),
+        ("waiting-is-degraded", "false", False),
+        ("waiting-is-degraded", "maybe", True),
+    ],
+)
+def test_annotations_that_cannot_be_read(note: str, value: str, warned: bool) -> None:
+    key = f"nodeset.slinky.slurm.net/{note}"
+    found = warnings(BY_NAME["NodeSet"], manifest("NodeSet", IMAGES["NodeSet"], annotations={key: value}))
+    assert [warning.path for warning in found] == ([f"metadata.annotations[{key}]"] if warned else [])

@@ -69,6 +69,22 @@ def test_the_command_line_reaches_the_process(monkeypatch: pytest.MonkeyPatch) -
     assert seen[0] == "debug"
 
 
+@pytest.mark.parametrize(("flags", "warned"), [(["--slurmclient-workers=2"], True), ([], False)])
+def test_a_flag_without_effect_is_accepted_with_a_warning(
+    flags: list[str], warned: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ran(work: object) -> int:
+        getattr(work, "close")()  # noqa: B009 - a coroutine that is never awaited
+        return 0
+
+    monkeypatch.setattr(command, "load", lambda path, context: KubeConfig("https://here"))
+    monkeypatch.setattr(command, "configure_logging", lambda level: None)
+    monkeypatch.setattr(command, "run_loop", ran)
+    options = parser().parse_args(["run", *flags])
+    assert options.run(options) == 0
+    assert ("--slurmclient-workers has no effect" in caplog.text) is warned
+
+
 @pytest.mark.parametrize("known", [True, False])
 async def test_whether_the_cluster_knows_monitors(server: FakeApiServer, client: Client, known: bool) -> None:
     if not known:
@@ -105,3 +121,15 @@ def test_words_and_addresses() -> None:
         with pytest.raises(UserError, match="NAMESPACE/CONTROLLER=URL"):
             command._urls([wrong])
     assert isinstance(command._resolv_conf(), str)
+
+
+@pytest.mark.parametrize(("words", "seconds"), [([], 3600), (["--report-waiting-after", "90m"], 5400)])
+def test_after_how_long_jobs_that_are_waited_for_are_reported(words: list[str], seconds: float) -> None:
+    assert parser().parse_args(["run", *words]).report_waiting_after == seconds
+
+
+@pytest.mark.parametrize("text", ["soon", "-1h"])
+def test_a_flag_that_is_no_duration_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parser().parse_args(["run", f"--report-waiting-after={text}"])
+    assert "--report-waiting-after" in capsys.readouterr().err

@@ -391,7 +391,7 @@ def test_a_name_that_is_taken_is_told_and_not_ready() -> None:
     taken = Trouble("NameTaken", "Service slurm/slurm-controller was not made by us; rename or delete it")
     plan = decide(seen(None, live(), pod(), refusals=(taken,)))
     assert (ready(plan), degraded(plan)) == (False, "NameTaken")
-    assert verdict(plan, "Ready")[2] == "see Degraded"
+    assert verdict(plan, "Ready")[2] == taken.message
     assert verdict(plan, "Progressing")[1] == "Blocked"
 
 

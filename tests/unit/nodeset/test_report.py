@@ -9,7 +9,9 @@ import pytest
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import ControllerRevision, NodeStatus
 from slurm_operator.kube.model import Condition
+from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.decide import decide
+from slurm_operator.nodeset.readiness import Tally, progressing, ready
 from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus, Create
 from slurm_operator.slurm.errors import Unreachable
@@ -17,6 +19,7 @@ from slurm_operator.slurm.known import Unknown
 from tests.unit.nodeset.make import NOW, job_list, known, node, nodeset, record, revision, world
 from tests.unit.nodeset.plans import (
     condition,
+    events,
     planned,
     pods,
     records,
@@ -47,7 +50,7 @@ def test_losing_slurm_changes_the_report_and_nothing_else() -> None:
     lost = replace(of, slurm=Unknown(NOW, "slurmrestd does not answer", error=Unreachable("GET nodes/")))
     assert [type(action) for action in decide(lost).actions] == [ApplyStatus]
     assert condition(lost, "SlurmReachable")["message"] == "slurmrestd does not answer"
-    assert condition(lost, "Ready")["status"] == "True"
+    assert condition(lost, "Ready")["status"] == "Unknown"
 
 
 def test_a_new_process_repeats_what_the_last_one_said_until_slurm_has_had_time_to_answer() -> None:
@@ -122,3 +125,160 @@ def test_an_end_beyond_every_calendar_is_no_time_limit() -> None:
     wanted = nodeset(0)
     of = world(wanted, *pods(0, rev=revision(wanted)), slurm=busy, jobs=job_list(latest={"gpu-0": 3e11}))
     assert "without a time limit" in condition(of, "Progressing")["message"]
+
+
+# What is not known is not said to be well
+
+
+UNREACHED = Unknown(NOW - 100, "slurmrestd does not answer", error=Unreachable("GET nodes/"))
+REJECTED = record("gpu-0", "IDLE", "INVALID_REG", reason="gres/gpu count reported lower than configured (0 < 8)")
+
+
+def taken_up(of: World) -> World:
+    """Return the world after its status was written."""
+    (status,) = [a.manifest["status"] for a in planned(of, ApplyStatus)]
+    reported = msgspec.structs.replace(of.nodeset, status=msgspec.convert(status, NodeSetStatus))
+    return replace(of, nodeset=reported)
+
+
+def states(of: World) -> dict[str, str]:
+    return {kind: condition(of, kind)["status"] for kind in ("Ready", "Progressing", "Degraded", "SlurmReachable")}
+
+
+def test_while_slurm_does_not_answer_nothing_that_depends_on_it_is_claimed() -> None:
+    lost = replace(settled(), slurm=UNREACHED)
+    assert states(lost) == {
+        "Ready": "Unknown",
+        "Progressing": "Unknown",
+        "Degraded": "Unknown",
+        "SlurmReachable": "False",
+    }
+    told = condition(lost, "Ready")
+    assert told["reason"] == "SlurmUnknown"
+    assert "2 of 2 workers are ready" in told["message"]
+    assert "slurmrestd does not answer" in told["message"]
+    assert decide(taken_up(lost)).actions == ()
+
+
+def test_what_kubernetes_alone_shows_is_said_while_slurm_does_not_answer() -> None:
+    wanted = nodeset(2)
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=UNREACHED)
+    assert (condition(of, "Ready")["status"], condition(of, "Ready")["reason"]) == ("False", "WorkersMissing")
+
+
+def test_a_nodeset_without_workers_needs_no_answer_of_slurm() -> None:
+    of = world(nodeset(0), slurm=UNREACHED)
+    assert states(of) == {"Ready": "True", "Progressing": "False", "Degraded": "False", "SlurmReachable": "False"}
+
+
+def test_a_rejected_worker_stays_reported_through_restart_and_outage() -> None:
+    of = taken_up(replace(settled(1), slurm=known(REJECTED)))
+    assert decide(of).actions == ()
+    restarted = replace(of, slurm=Unknown(NOW - 1, "not read yet"))
+    assert decide(restarted).actions == ()
+    lost = replace(of, slurm=UNREACHED)
+    assert (condition(lost, "Ready")["status"], condition(lost, "Degraded")["reason"]) == (
+        "Unknown",
+        "SlurmRejectsNode",
+    )
+    assert events(lost) == events(replace(taken_up(lost), slurm=known(REJECTED))) == []
+
+
+@pytest.mark.parametrize("lost", [Unknown(NOW - 11, "not read yet"), UNREACHED])
+def test_after_the_time_to_answer_a_new_process_says_that_it_does_not_know(lost: Unknown) -> None:
+    assert states(replace(settled(), slurm=lost))["Ready"] == "Unknown"
+
+
+def test_workers_that_are_down_in_slurm_are_not_ready() -> None:
+    wanted = nodeset(2)
+    down = records(0, 1, state=("DOWN", "DYNAMIC_NORM"), reason="Not responding")
+    of = world(wanted, *pods(0, 1, rev=revision(wanted)), slurm=known(*down))
+    told = condition(of, "Ready")
+    assert (told["status"], told["reason"]) == ("False", "WorkersDown")
+    assert "gpu-0 (Not responding)" in told["message"]
+    assert condition(of, "Progressing")["status"] == "False"
+    assert "gpu-0" in condition(of, "Progressing")["message"]
+
+
+def test_drained_workers_are_ready_and_counted() -> None:
+    """An administrator drains on purpose; the message says how many."""
+    wanted = nodeset(2)
+    drained = (*records(0, state=("IDLE", "DRAIN"), reason="disk"), *records(1))
+    of = world(wanted, *pods(0, 1, rev=revision(wanted)), slurm=known(*drained))
+    told = condition(of, "Ready")
+    assert (told["status"], told["message"]) == ("True", "2 of 2 workers are ready, 1 of them drained in Slurm")
+
+
+# Updates
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ({"type": "OnDelete"}, "until their pods are deleted"),
+        (
+            {"type": "ScheduledUpdate", "scheduledUpdate": {"startTime": "2030-01-31T22:00:00Z"}},
+            "until the maintenance window that begins at 2030-01-31T22:00:00Z",
+        ),
+    ],
+)
+def test_a_strategy_that_leaves_outdated_workers_alone_is_ready_and_names_them(
+    strategy: dict[str, Any], words: str
+) -> None:
+    wanted = nodeset(4, updateStrategy=strategy)
+    workers = (*pods(0, rev=revision(wanted)), *pods(1, 2, 3, rev="earlier"))
+    of = world(wanted, *workers, slurm=known(*records(0, 1, 2, 3)))
+    told = condition(of, "Ready")
+    assert told["status"] == "True"
+    assert told["message"].startswith("4 of 4 workers are ready; gpu-1, gpu-2, gpu-3 ")
+    assert words in told["message"]
+
+
+def test_an_update_that_does_not_get_on_is_not_settled() -> None:
+    """All pods are ready, no worker may go, and outdated workers are left."""
+    wanted = nodeset(3)
+    workers = (*pods(0, rev=revision(wanted)), *pods(1, 2, rev="earlier"))
+    of = world(wanted, *workers, slurm=known(REJECTED, *records(1, 2)))
+    stuck, tally = Choice(3, (), (), {}), Tally(have=3, want=3, old=("gpu-1", "gpu-2"))
+    told = progressing(of, stuck, tally)
+    assert (told.status, told.reason) == ("True", "Working")
+    assert "Slurm to accept gpu-0" in told.message
+    assert "gpu-1, gpu-2 to be replaced" in told.message
+    verdict = ready(of, stuck, tally)
+    assert (verdict.status, verdict.reason) == ("False", "UpdateIncomplete")
+    assert "gpu-1, gpu-2 have an earlier revision" in verdict.message
+
+
+def test_a_nodeset_that_is_being_deleted_says_how_many_workers_are_left() -> None:
+    wanted = nodeset(2, deleting=True)
+    busy = known(*records(0, 1, state=("MIXED",)))
+    of = world(wanted, *pods(0, 1, rev=revision(wanted)), slurm=busy, jobs=job_list(holding={"gpu-0": (7,)}))
+    told = condition(of, "Ready")
+    assert (told["reason"], told["message"]) == ("Deleting", "the NodeSet is being deleted; 2 of its workers are left")
+    assert condition(of, "Progressing")["message"].startswith("2 workers are left; waiting for job 7 on gpu-0 to end")
+
+
+# Counts
+
+
+@pytest.mark.parametrize(
+    ("state", "counted"),
+    [
+        (("IDLE",), "slurmIdle"),
+        (("IDLE", "DRAIN"), "slurmDrain"),
+        (("MIXED", "DRAIN"), "slurmDrain"),
+        (("DOWN", "DRAIN"), "slurmDown"),
+        (("ALLOCATED",), "slurmAllocated"),
+        (("MIXED",), "slurmAllocated"),
+        (("IDLE", "COMPLETING"), "slurmAllocated"),
+        (("IDLE", "DRAIN", "UNDRAIN"), "slurmIdle"),
+        (("FUTURE",), ""),
+    ],
+)
+def test_each_slurm_node_is_counted_once(state: tuple[str, ...], counted: str) -> None:
+    wanted = nodeset(1)
+    of = world(wanted, *pods(0, rev=revision(wanted)), slurm=known(*records(0, state=state, reason="disk")))
+    (status,) = [a.manifest["status"] for a in planned(of, ApplyStatus)][:1]
+    counts = {key: status[key] for key in ("slurmIdle", "slurmAllocated", "slurmDown", "slurmDrain")}
+    assert {key for key, count in counts.items() if count} == ({counted} if counted else set())
+    assert sum(counts.values()) <= 1

@@ -56,7 +56,7 @@ def test_how_it_is_summed_up(about: dict[str, object], ready: bool, progressing:
     assert verdicts["Progressing"].reason == progressing
     assert verdicts["Progressing"].status == ("True" if progressing == "Working" else "False")
     assert verdicts["Degraded"].reason == degraded
-    assert verdicts["Ready"].message == ("done" if ready else about["waiting"] or "see Degraded")
+    assert verdicts["Ready"].message == ("done" if ready else about["waiting"] or verdicts["Degraded"].message)
 
 
 def workload(generation: int = 1, observed: int = 1, updated: int = 2, ready: int = 2) -> Deployment:

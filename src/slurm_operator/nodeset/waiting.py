@@ -1,0 +1,85 @@
+"""What a NodeSet waits for, in words: one entry per worker, record or answer."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from slurm_operator.api import names
+from slurm_operator.nodeset.choose import Choice, awaits_records
+from slurm_operator.nodeset.drains import left_behind, unseen_records
+from slurm_operator.nodeset.evidence import says_busy
+from slurm_operator.nodeset.ownership import awaits_budget
+from slurm_operator.nodeset.world import Gone, Standing, Worker, World, users_of
+from slurm_operator.slurm.known import Unknown
+
+END_OF_TIME_SECONDS = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+"""Later ends cannot be shown as a date; a time limit of 8,000 years is none."""
+NAMED = 3
+"""Number of workers, jobs or causes that a message names before the rest is only counted."""
+
+
+def awaited_by(world: World, choice: Choice) -> list[str]:
+    """What keeps each worker that should go from going, and the others from coming."""
+    namespace, budget = world.nodeset.metadata.namespace, names.workers_budget(world.nodeset.spec.controller_ref.name)
+    unkept = choice.create and awaits_budget(world.nodeset, world.ownership, world.now)
+    return [
+        *([f"PodDisruptionBudget {namespace}/{budget} to be created"] if unkept else []),
+        *(["Slurm to say which names are in use"] if choice.create and awaits_records(world) else []),
+        *(_wait_for(world, worker) for worker in choice.going(world)),
+        *(f"the old pod {name} to end" for name in choice.blocked),
+        *(f"the Slurm name {held.name} to be free: {held.where} has it" for held in choice.held.values()),
+        *(f"{listed(users)} to end, which name {name}" for name, users in choice.waiting.items()),
+        *_kept_records(world),
+    ]
+
+
+def _kept_records(world: World) -> Iterator[str]:
+    """Say which records of workers that are gone stay, and why."""
+    if world.nodeset.metadata.deletion_timestamp is not None and (unseen := unseen_records(world)):
+        why = world.slurm.why if isinstance(world.slurm, Unknown) else ""
+        yield f"Slurm to say whether it still has {listed(sorted(unseen))} ({why})"
+    for name in sorted(left_behind(world)):
+        if users := users_of(world, name):
+            yield f"{listed(users)} to end, which name {name}: its record stays drained until then"
+
+
+def _wait_for(world: World, worker: Worker) -> str:
+    match worker.standing:
+        case Standing.BUSY:
+            jobs = world.jobs.holding.get(worker.name, ()) if world.jobs is not None else ()
+            which = f" {', '.join(map(str, jobs[:NAMED]))}" if jobs else "s"
+            return f"job{which} on {worker.name} to end{_until(world, worker)}"
+        case Standing.UNSURE:
+            return f"Slurm to say what runs on {worker.name} ({_why_unsure(world, worker)})"
+        case Standing.UNLISTED:
+            return f"the list of jobs, to see that none is on {worker.name}"
+        case Standing.IN_SERVICE:
+            return f"{worker.name} to be drained"
+        case _:
+            return f"{worker.name} to be removed"
+
+
+def _why_unsure(world: World, worker: Worker) -> str:
+    if isinstance(world.slurm, Unknown | Gone):
+        return world.slurm.why
+    if worker.record is None and says_busy(worker.pod):
+        cure = "restore slurmctld's state, or delete the pod if its jobs may end"
+        return f"jobs were running on it, and Slurm has no record of it any more: {cure}"
+    if worker.record is not None:
+        return "its state was read too long ago"
+    if other := world.registered_at(worker.pod):
+        return f"Slurm has no such node, but node {other} at the same address {worker.pod.status.pod_ip}"
+    return "its state was not read yet"
+
+
+def _until(world: World, worker: Worker) -> str:
+    end = world.jobs.latest.get(worker.name) if world.jobs is not None else None
+    if end is None:
+        return ""
+    if end >= END_OF_TIME_SECONDS:
+        return ", without a time limit"
+    return f", by {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M} UTC at the latest"
+
+
+def listed(items: Sequence[str], separator: str = ", ") -> str:
+    rest = f" and {len(items) - NAMED} more" if len(items) > NAMED else ""
+    return separator.join(items[:NAMED]) + rest
