@@ -47,7 +47,7 @@ def cluster_rules() -> list[Manifest]:
         _rule("", ["pods"], KEEP),
         _rule("", ["pods/status"], ["patch"]),
         _rule("", ["services", "configmaps", "secrets"], KEEP),
-        _rule("", ["persistentvolumeclaims"], ["get", "create", "patch"]),
+        _rule("", ["persistentvolumeclaims"], [*READ, "create", "patch"]),
         _rule("apps", ["statefulsets", "deployments", "controllerrevisions"], KEEP),
         _rule("discovery.k8s.io", ["endpointslices"], KEEP),
         _rule("policy", ["poddisruptionbudgets"], KEEP),

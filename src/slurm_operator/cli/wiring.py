@@ -34,6 +34,7 @@ from slurm_operator.kube.kinds import (
     CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PODS,
     SECRETS,
@@ -139,6 +140,7 @@ class Operator:
         for child in self._children:
             caches.follow(child, labels=OUR_SLICES if child is ENDPOINT_SLICES else OURS, indexers=owned)
         caches.follow(CONTROLLER_REVISIONS, labels=OURS, indexers={**owned, indexes.BY_INSTANCE: indexes.instance})
+        caches.follow(PERSISTENT_VOLUME_CLAIMS, labels=OURS, indexers={indexes.BY_INSTANCE: indexes.instance})
 
     @property
     def _children(self) -> tuple[Resource[Any], ...]:
@@ -313,6 +315,7 @@ class Operator:
         feed(nodesets, caches.store(PODS), owner_of("NodeSet"), when=pod_matters)
         feed(nodesets, caches.store(NODES), self._nodesets_on, when=node_matters)
         feed(nodesets, caches.store(CONTROLLER_REVISIONS), instance_of(names.APP_SLURMD))
+        feed(nodesets, caches.store(PERSISTENT_VOLUME_CLAIMS), instance_of(names.APP_SLURMD), when=is_replaced)
         feed(nodesets, caches.store(POD_DISRUPTION_BUDGETS), self._kept_by, when=is_replaced)
 
         states = self._queue(

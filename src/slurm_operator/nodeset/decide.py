@@ -15,6 +15,7 @@ from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import CONFIG_MAPS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.nodeset.choose import Cause, Choice, awaits_records, choose, recorded
+from slurm_operator.nodeset.claims import make_lost_claims
 from slurm_operator.nodeset.drains import (
     REMOVAL,
     Wish,
@@ -78,6 +79,7 @@ def decide(world: World) -> Plan[Any]:
             *remove(world, choice),
             *replace_lost(world),
             *replace_finished(world),
+            *make_lost_claims(world, choice.condemned),
             *create(world, choice, revision),
             *tell(world, choice, wanted, revision),
             *say(world, choice, wanted, status),
