@@ -137,6 +137,30 @@ def test_a_fatal_configuration_is_refused_and_slurmctld_goes_on(extra: Slurm, li
     extra.wait_ready("controller/slurm", timeout=20)
 
 
+def test_a_value_that_slurmctld_refuses_is_told_and_never_counts_as_delivered(extra: Slurm) -> None:
+    """No rule of ours knows all values: slurmctld's own word counts."""
+    eventually("the configuration in force is delivered", lambda: delivered(extra) == wanted(extra), timeout=30)
+    before, running = delivered(extra), restarts(extra)
+    bad = {"spec": {"extraConf": f"{EXTRA}PartitionName=xx Nodes=ALL State=BLA\n"}}
+    extra.patch("controller", "slurm", bad)
+    words = ("pod slurm/slurm-controller-0", 'Bad value "BLA" for State', "correct extraConf")
+    wait_degraded(extra, "controller", "slurm", "ConfigurationRefused", *words, timeout=30)
+    assert delivered(extra) == before != wanted(extra)
+    extra.patch("controller", "slurm", {"spec": {"extraConf": EXTRA}})
+    extra.wait_ready("controller/slurm", timeout=30)
+    assert extra.condition("controller", "slurm", "Degraded")["status"] == "False"
+    assert delivered(extra) == wanted(extra)
+    assert restarts(extra) == running
+
+
+def delivered(slurm: Slurm) -> str:
+    return str(slurm.get("controller", "slurm")["status"].get("deliveredConfigHash"))
+
+
+def wanted(slurm: Slurm) -> str:
+    return str(slurm.get("controller", "slurm")["status"]["configHash"])
+
+
 def test_without_in_place_reconfigure_slurmctld_restarts_once_and_runs_the_new_one(restarting: Small) -> None:
     """scenario 178"""
     uid, _ = restarts(restarting)

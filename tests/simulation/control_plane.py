@@ -22,6 +22,7 @@ from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.manager import Addresses, Manager
 from slurm_operator.slurm.conf.parser import parse
+from slurm_operator.slurm.conf.writer import STAMP
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.apiserver import FakeApiServer, Refusal, Writer
 from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeSlurmrestd
@@ -52,6 +53,8 @@ class World:
         self._keys_read: dict[str, str] = {}
         self._addresses = count()
         self._conf_read: dict[Key, str] = {}
+        self.refuse = ""
+        """What the sidecar of slurmctld writes instead of having delivered a configuration; `{}` is its hash."""
 
     # What a user does
 
@@ -216,6 +219,11 @@ class World:
         conf = found.get("data", {}).get("slurm.conf", "") if found else ""
         if conf and conf != self._conf_read.get(cluster):
             self._conf_read[cluster] = conf
+            verdict = self.refuse or "accepted {}"
+            log = (namespace, f"{names.controller(name)}-0", "reconfigure")
+            self.cluster.logs[log] = verdict.format(conf.rpartition(STAMP)[2].strip()) + "\n"
+            if self.refuse:
+                return
             slurm.reconfigure(
                 {line.value: (line.get("State") or "UP").upper() for line in parse(conf).all("PartitionName")}
             )

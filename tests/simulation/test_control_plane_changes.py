@@ -222,6 +222,34 @@ async def test_a_configuration_in_place(here: World) -> None:
         assert here.uid("Pod", "slurm-controller-0", HERE) == before
 
 
+async def test_a_configuration_that_slurmctld_refuses_in_place_is_told_and_not_delivered(here: World) -> None:
+    def status() -> dict[str, str]:
+        found: dict[str, str] = here.get("Controller", "slurm", HERE)["status"]
+        return found
+
+    def delivered() -> bool:
+        return status()["configHash"] == status().get("deliveredConfigHash")
+
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE) and delivered())
+        await running.quiet()
+        assert told_once(here, "Controller", names.EVENT_CONFIGURATION_DELIVERED)
+        before = status()["deliveredConfigHash"]
+        extra = here.get("Controller", "slurm", HERE)["spec"]["extraConf"]
+        here.refuse = 'refused {}: error: Bad value "BLA" for State'
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": f"{extra}MinJobAge=299\n"}})
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "ConfigurationRefused")
+        assert 'Bad value "BLA" for State' in message(here, "Controller")
+        assert not here.ready("Controller", "slurm", HERE)
+        assert status()["deliveredConfigHash"] == before != status()["configHash"]
+        await until(partial(told_once, here, "Controller", "ConfigurationRefused"))
+        here.refuse = ""
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": f"{extra}MinJobAge=298\n"}})
+        await until(lambda: here.ready("Controller", "slurm", HERE) and delivered())
+        assert here.degraded("Controller", "slurm", HERE) == ""
+        assert status()["deliveredConfigHash"] != before
+
+
 async def test_a_restart_instead(here: World) -> None:
     """scenario 178, without in-place reconfiguration: one restart for one change."""
     here.change("Controller", "slurm", HERE, {"spec": {"inplaceReconfigure": False}})

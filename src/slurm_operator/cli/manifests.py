@@ -46,6 +46,7 @@ def cluster_rules() -> list[Manifest]:
         _rule("", ["nodes"], READ),
         _rule("", ["pods"], KEEP),
         _rule("", ["pods/status"], ["patch"]),
+        _rule("", ["pods/log"], ["get"]),
         _rule("", ["services", "configmaps", "secrets"], KEEP),
         _rule("", ["persistentvolumeclaims"], [*READ, "create", "patch"]),
         _rule("apps", ["statefulsets", "deployments", "controllerrevisions"], KEEP),

@@ -24,6 +24,7 @@ from slurm_operator.cli.triggers import (
 from slurm_operator.cluster import ClusterReconciler, Locate, is_worker
 from slurm_operator.controller import decide as controller_decide
 from slurm_operator.controller import observe as controller_observe
+from slurm_operator.controller.delivery import Deliveries
 from slurm_operator.controller.partitions import ClosedPartitions
 from slurm_operator.kube import indexes
 from slurm_operator.kube.client import Client
@@ -96,6 +97,7 @@ class _Hands:
 @dataclass(frozen=True, slots=True)
 class _ControllerHands(_Hands):
     partitions: ClosedPartitions
+    deliveries: Deliveries
 
 
 class Operator:
@@ -195,18 +197,19 @@ class Operator:
     def _add_control_plane(self) -> Queue:
         caches, clock, refs, hands = self._caches, self._clock, self._references, _Hands(self._kube)
         settings = self._settings
-        closed = ClosedPartitions(self._views, clock)
+        closed, deliveries = ClosedPartitions(self._views, clock), Deliveries()
         see = controller_observe.Observer(
             caches,
             refs,
             self._views,
             closed,
+            deliveries,
             clock,
             domain=settings.domain,
             monitors=settings.monitors,
             shared=self._refused,
         )
-        reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, closed))
+        reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, closed, deliveries))
         controllers = self._kind("controller", CONTROLLERS, names.APP_SLURMCTLD, reconcile)
         feed(controllers, caches.store(ACCOUNTINGS), self._controllers_using, when=intent_changed)
         feed(controllers, caches.store(NODESETS), controller_of, when=changes_configuration)

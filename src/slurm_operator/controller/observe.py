@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from slurm_operator.api import Controller, NodeSet, names
 from slurm_operator.controller.claims import templates_in_force
+from slurm_operator.controller.delivery import Deliveries, Heard
 from slurm_operator.controller.partitions import (
     FRESH_SECONDS,
     ClosedPartitions,
@@ -48,6 +49,8 @@ class Seen:
     """The cluster knows ServiceMonitors."""
     refusals: Refusals
     now: float
+    heard: Heard | None = None
+    """What the sidecar of slurmctld last said about the configuration."""
     retired: tuple[Retired, ...] = ()
     """Partitions that stay in slurm.conf although no NodeSet asks for them."""
     unreadable: tuple[str, ...] = ()
@@ -65,6 +68,7 @@ class Observer:
         references: References,
         views: SlurmViews,
         closed: ClosedPartitions,
+        deliveries: Deliveries,
         clock: Clock,
         *,
         domain: str,
@@ -77,6 +81,7 @@ class Observer:
         self._references = references
         self._views = views
         self._closed = closed
+        self._deliveries = deliveries
         self._clock = clock
         self._domain = domain
         self._monitors = monitors
@@ -86,6 +91,7 @@ class Observer:
         if controller is None:
             self._references.drop(("Controller", key))
             self._watch_jobs(key, False)
+            self._deliveries.forget(key)
             return None
         namespace, name = key
         refs = self._read_refs(controller)
@@ -111,6 +117,7 @@ class Observer:
             monitors=self._monitors,
             refusals=(*refusals, *self._shared.get(key, ())),
             now=self._clock.now(),
+            heard=self._deliveries.heard(key),
             retired=kept,
             unreadable=unreadable,
         )

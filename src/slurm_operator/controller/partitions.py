@@ -200,7 +200,7 @@ class ClosedPartitions:
         }
 
 
-class ControllerHands(HasKube, Protocol):
+class AsksPartitions(HasKube, Protocol):
     @property
     def partitions(self) -> ClosedPartitions: ...
 
@@ -220,6 +220,6 @@ class LookAtPartitions:
     def describe(self) -> dict[str, Any]:
         return {"action": str(self)}
 
-    async def run(self, hands: ControllerHands) -> Done:
+    async def run(self, hands: AsksPartitions) -> Done:
         await hands.partitions.look(self.cluster, self.partitions)
         return Done(wrote=False)

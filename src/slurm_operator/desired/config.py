@@ -7,6 +7,7 @@ from slurm_operator.api import Accounting, Controller, NodeSet, names
 from slurm_operator.api.common import LocalObjectReference
 from slurm_operator.desired import endpoints
 from slurm_operator.desired.dns import DEFAULT_DOMAIN, short_name
+from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.parser import parse
 from slurm_operator.slurm.conf.writer import (
@@ -18,6 +19,7 @@ from slurm_operator.slurm.conf.writer import (
     max_node_count,
     minimal_slurm_conf,
     slurm_conf,
+    stamped,
 )
 
 Files = Mapping[str, str]
@@ -72,6 +74,19 @@ def generated_files(controller: Controller, facts: ControllerFacts) -> dict[str,
     files = {"slurm.conf": slurm_conf(conf)}
     if not any("cgroup.conf" in facts.config_maps.get(ref.name, {}) for ref in controller.spec.config_file_refs):
         files["cgroup.conf"] = cgroup_conf()
+    return files
+
+
+def config_hash(controller: Controller, facts: ControllerFacts) -> str:
+    """Return the hash of every file that slurmctld reads but the keys."""
+    return content_hash(configuration(controller, facts))
+
+
+def delivered_files(controller: Controller, facts: ControllerFacts) -> dict[str, str]:
+    """Return the generated files as they are mounted: slurm.conf with the hash of the whole configuration."""
+    files = generated_files(controller, facts)
+    if not controller.spec.external:
+        files["slurm.conf"] = stamped(files["slurm.conf"], config_hash(controller, facts))
     return files
 
 

@@ -13,7 +13,7 @@ from slurm_operator.api.common import Metadata, ServiceSpec
 from slurm_operator.api.controller import MetricEndpoint
 from slurm_operator.api.meta import without_nulls
 from slurm_operator.desired import metadata, pod
-from slurm_operator.desired.config import ControllerFacts, configuration, generated_files, referenced
+from slurm_operator.desired.config import ControllerFacts, config_hash, delivered_files, referenced
 from slurm_operator.desired.dns import full_name
 from slurm_operator.desired.scripts import script
 from slurm_operator.desired.service import LOGIN_PORT, headless_service, member_service, port, service
@@ -99,7 +99,7 @@ def active_label(controller: Controller) -> dict[str, str]:
 def config_map(controller: Controller, facts: ControllerFacts) -> Manifest:
     extra = controller.spec.template.metadata if controller.spec.external else None
     meta = metadata.child(controller, names.config(controller.metadata.name), labels(controller), extra)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": generated_files(controller, facts)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": delivered_files(controller, facts)}
 
 
 def stateful_set(controller: Controller, facts: ControllerFacts) -> Manifest:
@@ -137,7 +137,7 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
     spec = controller.spec
     hashes = {names.ANNOTATION_SLURM_KEY_HASH: facts.slurm_key_hash, names.ANNOTATION_JWT_KEY_HASH: facts.jwt_key_hash}
     if not spec.inplace_reconfigure:
-        hashes[names.ANNOTATION_SLURM_CONFIG_HASH] = metadata.content_hash(configuration(controller, facts))
+        hashes[names.ANNOTATION_SLURM_CONFIG_HASH] = config_hash(controller, facts)
     pod_labels = {**labels(controller), **active_label(controller)}
     meta = metadata.pod(controller, pod_labels, spec.template.metadata, hashes, "slurmctld")
     sidecars = [_reconfigure(controller)] if spec.inplace_reconfigure else []

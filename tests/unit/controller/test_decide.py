@@ -9,8 +9,9 @@ import pytest
 from slurm_operator.api import Controller, names
 from slurm_operator.controller.claims import templates_in_force
 from slurm_operator.controller.decide import decide
+from slurm_operator.controller.delivery import Listen, read_log
 from slurm_operator.controller.observe import Seen
-from slurm_operator.desired.config import ControllerFacts, configuration, generated_files
+from slurm_operator.desired.config import ControllerFacts, config_hash, configuration, delivered_files
 from slurm_operator.desired.controller import claim_templates
 from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.apply import APPLIED_HASH, digest_of
@@ -198,28 +199,91 @@ def test_a_rejected_configuration_leaves_the_hash_of_the_one_in_force() -> None:
     assert status(plan)["configHash"] == reported.status.config_hash
 
 
-@pytest.mark.parametrize("inplace", [True, False])
-def test_the_configuration_that_pods_were_given(inplace: bool) -> None:
-    """Equal to the one wanted as soon as every pod has it; unsaid while they differ."""
-    controller = examples.controller(INPLACE if inplace else "")
-    note = names.ANNOTATION_CONFIG_GENERATION if inplace else names.ANNOTATION_SLURM_CONFIG_HASH
-    wanted = content_hash(configuration(controller, ControllerFacts()))
+def test_a_configuration_counts_as_delivered_when_every_slurmctld_has_started_with_it() -> None:
+    controller = reported_before(examples.controller(), "before")
+    wanted = config_hash(controller, ControllerFacts())
 
-    def given(*hashes: str) -> object:
-        pods = [pod(f"slurm-controller-{at}", annotations={note: text}) for at, text in enumerate(hashes)]
-        return status(decide(seen(controller, live(controller), *pods))).get("deliveredConfigHash")
+    def given(*hashes: str, **about: Any) -> object:
+        note = names.ANNOTATION_SLURM_CONFIG_HASH
+        pods = [pod(f"slurm-controller-{at}", annotations={note: text}, **about) for at, text in enumerate(hashes)]
+        plan = decide(seen(controller, live(controller), *pods))
+        delivered = status(plan).get("deliveredConfigHash")
+        assert (names.EVENT_CONFIGURATION_DELIVERED in events(plan)) == (delivered == wanted)
+        return delivered
 
     assert given(wanted) == wanted
-    assert given("before", wanted) is None
+    assert given("before", wanted) == "before"
     assert given("before") == "before"
-    assert given() is None
+    assert given() == "before"
+    assert given(wanted, ready=False) == "before", "it may not start with this configuration"
+
+
+def reported_before(controller: Controller, delivered: str) -> Controller:
+    status = msgspec.structs.replace(controller.status, delivered_config_hash=delivered)
+    return msgspec.structs.replace(controller, status=status)
+
+
+@pytest.mark.parametrize(
+    ("line", "delivered", "reason"),
+    [
+        ("accepted {}", True, ""),
+        ("accepted {}\nrefused {}: Bad value", False, "ConfigurationRefused"),
+        ("refused {}: Bad value\naccepted {}\nanother line", True, ""),
+        ("waiting {}: Unable to contact slurm controller", False, ""),
+        (f"accepted {'0' * 64}", False, ""),
+        (f"refused {'0' * 64}: Bad value", False, ""),
+        ("accepted", False, ""),
+        ("", False, ""),
+    ],
+)
+def test_in_place_a_configuration_counts_as_delivered_when_slurmctld_has_accepted_it(
+    line: str, delivered: bool, reason: str
+) -> None:
+    controller = reported_before(examples.controller(INPLACE), "before")
+    wanted = config_hash(controller, ControllerFacts())
+    heard = read_log("uid-slurm-controller-0", line.replace("{}", wanted))
+    plan = decide(seen(controller, live(controller), pod(), heard=heard))
+    assert status(plan)["deliveredConfigHash"] == (wanted if delivered else "before")
+    assert (degraded(plan), ready(plan)) == (reason, not reason)
+    assert [action for action in actions(plan) if isinstance(action, Listen)], "the status is not written yet"
+    assert verdict(plan, "Progressing")[1] == (
+        "Settled" if delivered else "Blocked" if reason else "ConfigurationPending"
+    )
+    if reason:
+        told = verdict(plan, "Degraded")[2]
+        assert "pod slurm/slurm-controller-0" in told
+        assert "Bad value" in told
+        assert "correct extraConf" in told
+
+
+def test_what_another_pod_said_counts_for_nothing() -> None:
+    controller = reported_before(examples.controller(INPLACE), "before")
+    heard = read_log("uid-of-its-predecessor", f"refused {config_hash(controller, ControllerFacts())}: Bad value")
+    plan = decide(seen(controller, live(controller), pod(), heard=heard))
+    assert (degraded(plan), status(plan)["deliveredConfigHash"]) == ("", "before")
+
+
+def test_the_log_is_read_only_while_a_configuration_is_under_way() -> None:
+    def listens(controller: Controller, *pods: Pod) -> bool:
+        plan = decide(seen(controller, live(controller), *pods))
+        listening = any(isinstance(action, Listen) for action in actions(plan))
+        assert (plan.after is not None) == listening
+        return listening
+
+    controller = examples.controller(INPLACE)
+    done = reported_before(controller, config_hash(controller, ControllerFacts()))
+    assert listens(controller, pod())
+    assert not listens(done, pod())
+    assert not listens(controller, pod(ready=False))
+    assert not listens(controller, pod(terminating=True))
+    assert not listens(examples.controller(), pod())
 
 
 def test_pods_are_touched_once_the_files_are_there() -> None:
     """In place: the kubelet brings new files at once, but not before they are in the ConfigMap."""
     controller = examples.controller(INPLACE)
-    files = generated_files(controller, ControllerFacts())
-    digest = content_hash(configuration(controller, ControllerFacts()))
+    files = delivered_files(controller, ControllerFacts())
+    digest = config_hash(controller, ControllerFacts())
     note = {"metadata": {"annotations": {names.ANNOTATION_CONFIG_GENERATION: digest}, "uid": "uid-slurm-controller-0"}}
 
     def touched(config: ConfigMap | None, of: Controller = controller, **about: Any) -> dict[str, Any]:

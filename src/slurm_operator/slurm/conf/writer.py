@@ -20,6 +20,9 @@ MAX_NODE_COUNT = 65533  # what slurmctld can number
 GROUPS = "NodeSets and partitions"
 """Title of the section that `groups.py` reads back."""
 
+STAMP = "# Configuration "
+"""Begins the last line of a delivered slurm.conf, which carries the hash of all files."""
+
 _JWT_KEY = f"jwt_key={CONF_DIR}/jwt.key"
 _JWKS = f"jwks={CONF_DIR}/jwks.json"
 
@@ -102,6 +105,17 @@ def slurm_conf(conf: SlurmConf) -> str:
         (GROUPS, _groups(conf.groups)),
         *_extra(conf.extra, merged),
     )
+
+
+def stamped(slurm_conf: str, config_hash: str) -> str:
+    """Return the file with the hash by which the sidecar of slurmctld tells the operator what it has delivered."""
+    return f"{slurm_conf}{STAMP}{config_hash}\n"
+
+
+def unstamped(slurm_conf: str) -> str:
+    """Return the file without that hash, which also changes with other files."""
+    text, found, _ = slurm_conf.rpartition(STAMP)
+    return text if found else slurm_conf
 
 
 def minimal_slurm_conf(cluster_name: str, slurmctld: Endpoint, accounting: Endpoint | None) -> str:
