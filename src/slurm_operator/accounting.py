@@ -11,17 +11,18 @@ from slurm_operator.kube.custom import ACCOUNTINGS
 from slurm_operator.kube.kinds import SECRETS, STATEFUL_SETS, Pod, Secret, StatefulSet
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Key, Manifest
-from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
-from slurm_operator.runtime.plan import Plan
+from slurm_operator.runtime.plan import Plan, soonest
 from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import LOADING, References, Refs
 from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.uncreated import KnowsRefusals, explained, look_in
+from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.conf.lint import errors, lint_slurmdbd
 
 SLOW_START = 30.0
@@ -40,7 +41,8 @@ class Seen:
 
 
 class Observer:
-    def __init__(self, caches: Caches, references: References, clock: Clock) -> None:
+    def __init__(self, caches: Caches, references: References, refused_pods: RefusedPods, clock: Clock) -> None:
+        self._refused_pods = refused_pods
         self._caches = caches
         self._references = references
         self._clock = clock
@@ -56,7 +58,7 @@ class Observer:
             accounting=accounting,
             refs=self._read_refs(accounting),
             ring=self._caches.store(SECRETS).get(key[0], names.key_ring(ref.name)) if ref is not None else None,
-            slurmdbd=look(self._caches, accounting, names.APP_SLURMDBD, STATEFUL_SETS, name),
+            slurmdbd=look(self._caches, accounting, names.APP_SLURMDBD, STATEFUL_SETS, name, self._refused_pods),
             refusals=refusals,
             now=self._clock.now(),
         )
@@ -72,7 +74,7 @@ class Observer:
         return self._references.read(owner, accounting.metadata.namespace, secrets=secrets, config_maps=maps)
 
 
-def decide(seen: Seen) -> Plan[HasKube]:
+def decide(seen: Seen) -> Plan[KnowsRefusals]:
     accounting, children = seen.accounting, seen.slurmdbd.children
     if accounting.metadata.terminating:
         return Plan()
@@ -86,7 +88,9 @@ def decide(seen: Seen) -> Plan[HasKube]:
         actions += unwanted(children, objects)
         if is_changing(children, objects) and not seen.refusals:
             return Plan(tuple(actions))
-    return Plan((*actions, *report(seen, trouble)), after=_suspicion(seen))
+    missing = seen.slurmdbd.missing_for
+    looks = tuple(explained(seen.slurmdbd.workload, missing))
+    return Plan((*actions, *looks, *report(seen, trouble)), after=soonest(_suspicion(seen), look_in(missing)))
 
 
 def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:

@@ -53,7 +53,7 @@ def cluster_rules() -> list[Manifest]:
         _rule("discovery.k8s.io", ["endpointslices"], KEEP),
         _rule("policy", ["poddisruptionbudgets"], KEEP),
         _rule("monitoring.coreos.com", ["servicemonitors"], KEEP),
-        _rule("events.k8s.io", ["events"], ["create", "patch"]),
+        _rule("events.k8s.io", ["events"], ["list", "create", "patch"]),
         _rule(names.GROUP, plurals, READ),
         _rule(names.GROUP, ["nodesets"], ["patch"]),
         _rule(names.GROUP, [f"{plural}/status" for plural in plurals], ["patch"]),

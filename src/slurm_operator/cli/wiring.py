@@ -58,6 +58,7 @@ from slurm_operator.runtime.queue import Backoff, Queue
 from slurm_operator.runtime.reconcile import Reconciler, Refusals
 from slurm_operator.runtime.references import References
 from slurm_operator.runtime.sources import feed, intent_changed, itself, owner_of
+from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.known import Change, Known
 from slurm_operator.slurm.views import SlurmViews
 
@@ -95,7 +96,12 @@ class _Hands:
 
 
 @dataclass(frozen=True, slots=True)
-class _ControllerHands(_Hands):
+class _StatefulHands(_Hands):
+    refused_pods: RefusedPods
+
+
+@dataclass(frozen=True, slots=True)
+class _ControllerHands(_StatefulHands):
     partitions: ClosedPartitions
     deliveries: Deliveries
 
@@ -197,19 +203,20 @@ class Operator:
     def _add_control_plane(self) -> Queue:
         caches, clock, refs, hands = self._caches, self._clock, self._references, _Hands(self._kube)
         settings = self._settings
-        closed, deliveries = ClosedPartitions(self._views, clock), Deliveries()
+        closed, deliveries, refused = ClosedPartitions(self._views, clock), Deliveries(), RefusedPods(clock)
         see = controller_observe.Observer(
             caches,
             refs,
             self._views,
             closed,
             deliveries,
+            refused,
             clock,
             domain=settings.domain,
             monitors=settings.monitors,
             shared=self._refused,
         )
-        reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, closed, deliveries))
+        reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, refused, closed, deliveries))
         controllers = self._kind("controller", CONTROLLERS, names.APP_SLURMCTLD, reconcile)
         feed(controllers, caches.store(ACCOUNTINGS), self._controllers_using, when=intent_changed)
         feed(controllers, caches.store(NODESETS), controller_of, when=changes_configuration)
@@ -223,9 +230,12 @@ class Operator:
 
         self._views.subscribe(jobs_changed)
 
-        see_accounting = accounting.Observer(caches, refs, clock)
+        see_accounting = accounting.Observer(caches, refs, refused, clock)
         accountings = self._kind(
-            "accounting", ACCOUNTINGS, names.APP_SLURMDBD, Reconciler(see_accounting, accounting.decide, hands)
+            "accounting",
+            ACCOUNTINGS,
+            names.APP_SLURMDBD,
+            Reconciler(see_accounting, accounting.decide, _StatefulHands(self._kube, refused)),
         )
         feed(accountings, caches.store(SECRETS), users_of_keys("Accounting"))
 

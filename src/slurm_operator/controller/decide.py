@@ -15,9 +15,10 @@ from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import PODS, STATEFUL_SETS, Pod
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.runtime.children import KubeAction, delete, is_changing, kept, patch, unwanted
-from slurm_operator.runtime.plan import Plan, soonest
+from slurm_operator.runtime.plan import Action, Plan, soonest
 from slurm_operator.runtime.references import LOADING
 from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.uncreated import explained, look_in
 from slurm_operator.slurm.conf.lint import errors, lint
 
 RESTART = ("StatefulSet", "ConfigMap")
@@ -45,8 +46,14 @@ def decide(seen: Seen) -> Plan[ControllerHands]:
         if is_changing(children, objects) and not seen.refusals:
             return Plan(tuple(actions))
     listening = tuple(listened(seen)) if trouble is None else ()
-    after = soonest(next_look(seen), _listen_again(seen) if listening else None)
-    return Plan((*actions, *asked(seen), *listening, *report(seen, trouble)), after=after)
+    missing = seen.slurmctld.missing_for
+    looks: tuple[Action[ControllerHands], ...] = (
+        *asked(seen),
+        *listening,
+        *explained(seen.slurmctld.workload, missing),
+    )
+    after = soonest(next_look(seen), _listen_again(seen) if listening else None, look_in(missing))
+    return Plan((*actions, *looks, *report(seen, trouble)), after=after)
 
 
 def asked(seen: Seen) -> Iterator[LookAtPartitions]:

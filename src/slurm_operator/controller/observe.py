@@ -27,6 +27,7 @@ from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import References, Refs
+from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.conf.groups import read_groups
 from slurm_operator.slurm.conf.writer import NodeGroup
 from slurm_operator.slurm.jobs import JobList
@@ -69,6 +70,7 @@ class Observer:
         views: SlurmViews,
         closed: ClosedPartitions,
         deliveries: Deliveries,
+        refused_pods: RefusedPods,
         clock: Clock,
         *,
         domain: str,
@@ -82,6 +84,7 @@ class Observer:
         self._views = views
         self._closed = closed
         self._deliveries = deliveries
+        self._refused_pods = refused_pods
         self._clock = clock
         self._domain = domain
         self._monitors = monitors
@@ -96,7 +99,9 @@ class Observer:
         namespace, name = key
         refs = self._read_refs(controller)
         config = self._caches.store(CONFIG_MAPS).get(namespace, names.config(name))
-        slurmctld = look(self._caches, controller, names.APP_SLURMCTLD, STATEFUL_SETS, names.controller(name))
+        slurmctld = look(
+            self._caches, controller, names.APP_SLURMCTLD, STATEFUL_SETS, names.controller(name), self._refused_pods
+        )
         ref = controller.spec.slurm_key_ref
         ring = self._caches.store(SECRETS).get(namespace, names.key_ring(ref.name)) if ref is not None else None
         facts = self._facts(controller, refs, ring, config, slurmctld.workload)

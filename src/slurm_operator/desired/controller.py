@@ -143,7 +143,7 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
     sidecars = [_reconfigure(controller)] if spec.inplace_reconfigure else []
     ours: Manifest = {
         "automountServiceAccountToken": False,
-        "securityContext": pod.SLURM_POD_CONTEXT,
+        "securityContext": pod.pod_context(names.UID_SLURM),
         "dnsConfig": {"searches": _names_of_clients(controller, facts.domain)},
         "initContainers": [*sidecars, pod.log_sidecar("slurmctld", spec.logfile)],
         "containers": [_slurmctld(controller)],
@@ -152,7 +152,7 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
     if spec.high_availability:
         apart = pod.hostname_anti_affinity({"matchLabels": selector(controller)})
         ours["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    return {"metadata": meta, "spec": pod.finished(ours, spec.template.spec)}
+    return {"metadata": meta, "spec": pod.finished(ours, spec.template.spec, confined=True)}
 
 
 def _names_of_clients(controller: Controller, domain: str) -> list[str]:

@@ -21,6 +21,7 @@ from slurm_operator.runtime.actions import Delete
 from slurm_operator.runtime.children import SERVICE_MONITORS
 from slurm_operator.runtime.daemon import Daemon
 from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.uncreated import Explain
 from tests.unit.controller.make import (
     KEYS,
     NOW,
@@ -296,6 +297,34 @@ def test_pods_are_touched_once_the_files_are_there() -> None:
     assert touched(config_map("slurm-config", {"slurm.conf": "old"})) == {}
     assert touched(None) == {}
     assert touched(there, of=examples.controller()) == {}
+
+
+FORBIDDEN = 'pods "slurm-controller-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
+
+
+def test_pods_that_may_not_be_created_are_explained() -> None:
+    short = live()
+    short = msgspec.structs.replace(short, status=msgspec.structs.replace(short.status, replicas=0, updated_replicas=0))
+    about = seen(None, short)
+
+    def lacking(missing_for: float, refusal: str = "") -> Seen:
+        return replace(about, slurmctld=replace(about.slurmctld, missing_for=missing_for, refusal=refusal))
+
+    early = decide(lacking(0.5))
+    assert not [action for action in actions(early) if isinstance(action, Explain)]
+    assert early.after is not None
+    assert verdict(early, "Ready")[2] == "waiting for slurmctld to be created: 0 of 1 pods exist"
+    asked = decide(lacking(5.0))
+    assert [action.uid for action in actions(asked) if isinstance(action, Explain)] == ["uid-slurm-controller"]
+    assert degraded(asked) == ""
+    plan = decide(lacking(15.0, FORBIDDEN))
+    assert (degraded(plan), ready(plan)) == (names.EVENT_FAILED_CREATE, False)
+    for words in (
+        "StatefulSet slurm/slurm-controller may not create its pods",
+        FORBIDDEN,
+        "pod-security.kubernetes.io",
+    ):
+        assert words in verdict(plan, "Degraded")[2]
 
 
 # The StatefulSet and its claims
