@@ -301,6 +301,7 @@ async def world(*clusters: Key) -> AsyncIterator[World]:
         for cluster in clusters or (("slurm", "slurm"),):
             key = bytes(at ^ len(found.slurms) for at in KEY)
             slurm = FakeSlurm(SystemClock().now, key=key)
+            slurm.database_up = True
             restd = await stack.enter_async_context(FakeSlurmrestd(slurm))
             found.slurms[cluster], found.urls[cluster] = slurm, restd.url
             found.cluster.create(found.cluster.kind("Namespace"), {"metadata": {"name": cluster[0]}})

@@ -101,6 +101,11 @@ class _StatefulHands(_Hands):
 
 
 @dataclass(frozen=True, slots=True)
+class _AccountingHands(_StatefulHands):
+    databases: accounting.Databases
+
+
+@dataclass(frozen=True, slots=True)
 class _ControllerHands(_StatefulHands):
     partitions: ClosedPartitions
     deliveries: Deliveries
@@ -225,19 +230,28 @@ class Operator:
 
         def jobs_changed(cluster: Key, change: Change) -> None:
             """Partitions may wait for jobs to end, or for Slurm to be known."""
-            if change.jobs or isinstance(change.new, Known) != isinstance(change.old, Known):
+            if change.jobs or _known(change.new) != _known(change.old):
                 controllers.add(cluster)
 
         self._views.subscribe(jobs_changed)
 
-        see_accounting = accounting.Observer(caches, refs, refused, clock)
+        databases = accounting.Databases(self._views, clock)
+        see_accounting = accounting.Observer(caches, refs, self._views, databases, refused, clock)
         accountings = self._kind(
             "accounting",
             ACCOUNTINGS,
             names.APP_SLURMDBD,
-            Reconciler(see_accounting, accounting.decide, _StatefulHands(self._kube, refused)),
+            Reconciler(see_accounting, accounting.decide, _AccountingHands(self._kube, refused, databases)),
         )
         feed(accountings, caches.store(SECRETS), users_of_keys("Accounting"))
+
+        def accounting_used(cluster: Key, change: Change) -> None:
+            """The database is asked through a cluster that is known."""
+            found = caches.store(CONTROLLERS).get(*cluster)
+            if found is not None and found.spec.accounting_name and _known(change.new) != _known(change.old):
+                accountings.add((cluster[0], found.spec.accounting_name))
+
+        self._views.subscribe(accounting_used)
 
         see_restapi = restapi.Observer(caches, clock)
         restapis = self._kind("restapi", RESTAPIS, names.APP_SLURMRESTD, Reconciler(see_restapi, restapi.decide, hands))
@@ -377,3 +391,7 @@ class Operator:
         for nodeset in self._caches.store(NODESETS):
             if nodeset.spec.scaling_mode == "DaemonSet":
                 yield nodeset.key
+
+
+def _known(state: object) -> bool:
+    return isinstance(state, Known)
