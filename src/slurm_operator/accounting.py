@@ -27,6 +27,7 @@ from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.runtime.uncreated import KnowsRefusals, explained, look_in
 from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.conf.lint import errors, lint_slurmdbd
+from slurm_operator.slurm.conf.writer import extra_line
 from slurm_operator.slurm.errors import DatabaseDown, SlurmError
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.views import SlurmViews
@@ -236,8 +237,11 @@ def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
         return [], trouble
     try:
         facts = _facts(seen)
-        if found := errors(lint_slurmdbd(configuration(accounting, facts))):
-            return [], Trouble("ConfigurationRejected", f"{found[0]}; the running configuration stays in force")
+        conf = configuration(accounting, facts)
+        if found := errors(lint_slurmdbd(conf)):
+            own = extra_line(conf, accounting.spec.extra_conf, found[0].line)
+            told = str(found[0]) if own is None else found[0].told_at(f"extraConf line {own}")
+            return [], Trouble("ConfigurationRejected", f"{told}; the running configuration stays in force")
         return accounting_objects(accounting, facts), None
     except ValueError as error:
         return [], Trouble("InvalidSpec", str(error))

@@ -124,7 +124,7 @@ def test_a_changed_script_of_a_referenced_config_map_runs_before_the_next_job(ex
 def test_a_fatal_configuration_is_refused_and_slurmctld_goes_on(extra: Slurm, line: str, words: tuple[str]) -> None:
     before = restarts(extra)
     extra.patch("controller", "slurm", {"spec": {"extraConf": f"{EXTRA}{line}\n"}})
-    wait_degraded(extra, "controller", "slurm", "ConfigurationRejected", "slurm.conf:", *words, timeout=20)
+    wait_degraded(extra, "controller", "slurm", "ConfigurationRejected", "extraConf line", *words, timeout=20)
     assert answers(extra, "sinfo")
     assert line not in extra.get("configmap", "slurm-config")["data"]["slurm.conf"]
     assert restarts(extra) == before

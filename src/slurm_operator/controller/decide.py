@@ -8,7 +8,7 @@ from slurm_operator.controller.hands import ControllerHands
 from slurm_operator.controller.observe import Seen
 from slurm_operator.controller.partitions import UNPROVEN, LookAtPartitions
 from slurm_operator.controller.report import is_delivering, report
-from slurm_operator.desired.config import config_hash, configuration, delivered_files
+from slurm_operator.desired.config import config_hash, configuration, delivered_files, place_of
 from slurm_operator.desired.controller import controller_objects, service_monitor
 from slurm_operator.desired.keyring import unfit_key
 from slurm_operator.kube.custom import CONTROLLERS
@@ -117,7 +117,8 @@ def unsafe(seen: Seen) -> Trouble | None:
         return None
     rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     running = "the running configuration stays in force" if seen.config else "nothing was started"
-    return Trouble("ConfigurationRejected", f"{found[0]}{rest}; {running} until it is corrected")
+    place = place_of(seen.controller, seen.facts, found[0].file, found[0].line)
+    return Trouble("ConfigurationRejected", f"{found[0].told_at(place)}{rest}; {running} until it is corrected")
 
 
 def outdated(seen: Seen) -> Iterator[KubeAction]:

@@ -16,6 +16,7 @@ from slurm_operator.slurm.conf.writer import (
     Scripts,
     SlurmConf,
     cgroup_conf,
+    extra_line,
     max_node_count,
     minimal_slurm_conf,
     slurm_conf,
@@ -80,6 +81,24 @@ def generated_files(controller: Controller, facts: ControllerFacts) -> dict[str,
 def config_hash(controller: Controller, facts: ControllerFacts) -> str:
     """Return the hash of every file that slurmctld reads but the keys."""
     return content_hash(configuration(controller, facts))
+
+
+def place_of(controller: Controller, facts: ControllerFacts, file: str, number: int) -> str:
+    """Name a line of the configuration by the field or the ConfigMap in which a user has written it."""
+    generated = generated_files(controller, facts)
+    if file not in generated:
+        maps = (name for name in referenced(controller) if file in facts.config_maps.get(name, {}))
+        where = f"ConfigMap {next(maps, '')}, {file}"
+        return f"{where} line {number}" if number else where
+    text, extra = generated[file], controller.spec.extra_conf
+    if file == "slurm.conf" and number:
+        if (own := extra_line(text, extra, number)) is not None:
+            return f"extraConf line {own}"
+        partition = parse(text.split("\n")[number - 1]).get("PartitionName")
+        found = (nodeset for nodeset in facts.nodesets if nodeset.slurm_name == partition)
+        if (nodeset := next(found, None)) is not None:
+            return f"partition.config of NodeSet {nodeset.metadata.name}"
+    return f"{file}:{number}" if number else file
 
 
 def delivered_files(controller: Controller, facts: ControllerFacts) -> dict[str, str]:

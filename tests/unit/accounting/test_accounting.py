@@ -101,6 +101,7 @@ def test_a_new_password_restarts_slurmdbd() -> None:
         ("storageConfig: null\n", SECRETS, "StorageConfigMissing", "storageConfig"),
         ("", {**KEYS, "mariadb-password": {"password": b"\xff"}}, "InvalidSpec", "utf-8"),
         ('extraConf: "DbdPrt=6819"\n', SECRETS, "ConfigurationRejected", "stays in force"),
+        ('extraConf: "LogFile=x\\nDbdPrt=6819"\n', SECRETS, "ConfigurationRejected", "extraConf line 2: unknown key"),
         ("service: {spec: {ports: [{name: slurmdbd, port: 1}]}}\n", SECRETS, "InvalidSpec", "slurmdbd"),
     ],
 )

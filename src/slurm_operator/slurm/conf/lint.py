@@ -44,7 +44,10 @@ class Finding:
     hint: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
+        return self.told_at(f"{self.file}:{self.line}" if self.line else self.file)
+
+    def told_at(self, place: str) -> str:
+        """Say it with another name of the place."""
         return f"{place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
@@ -135,7 +138,7 @@ def _readable_record(line: Line, keys: frozenset[str]) -> Iterator[Finding]:
 
 def _nearest(key: str, keys: frozenset[str]) -> str:
     found = difflib.get_close_matches(key.lower(), keys, n=1)
-    return f"did you mean {found[0]}?" if found else "Slurm 26.05 does not know it"
+    return f"did you mean {known.SPELLING[found[0]]}?" if found else "Slurm 26.05 does not know it"
 
 
 def _values(candidate: Candidate) -> Iterator[Finding]:

@@ -20,6 +20,8 @@ MAX_NODE_COUNT = 65533  # what slurmctld can number
 GROUPS = "NodeSets and partitions"
 """Title of the section that `groups.py` reads back."""
 
+EXTRA = "Extra"
+"""Title of the section that holds the user's own text."""
 STAMP = "# Configuration "
 """Begins the last line of a delivered slurm.conf, which carries the hash of all files."""
 
@@ -251,4 +253,11 @@ def _extra(extra: str, merged: dict[str, list[str]]) -> list[tuple[str, list[str
         for key, options in sorted(merged.items(), reverse=True)
         if (value := users.get(key)) is not None
     ]
-    return [("Extra", [extra.rstrip("\n")]), ("Merged", again)]
+    return [(EXTRA, [extra.rstrip("\n")]), ("Merged", again)]
+
+
+def extra_line(text: str, extra: str, number: int) -> int | None:
+    """Return which line of the user's own text a line of a generated file is, if any."""
+    begin = text.split("\n").index(f"# {EXTRA}") + 1 if extra.strip() else number
+    end = begin + extra.rstrip("\n").count("\n") + 1
+    return number - begin if begin < number <= end else None
