@@ -294,7 +294,16 @@ def create(world: World, choice: Choice, revision: str) -> Iterator[NodeSetActio
     for slot in due:
         claims = [Apply(PERSISTENT_VOLUME_CLAIMS, claim) for claim in worker_claims(world.nodeset, slot)]
         pod = Create(PODS, worker_pod(world.nodeset, template, slot, revision, world.ownership.budget_uid))
-        yield InOrder((*claims, pod), lane=pod.lane) if claims else pod
+        told = told_of(world, choice, slot.name, revision)
+        yield InOrder((*claims, pod, *told), lane=pod.lane) if claims or told else pod
+
+
+def told_of(world: World, choice: Choice, name: str, revision: str) -> tuple[RecordEvent, ...]:
+    """An event for a worker that takes the place of another one; scaling up is told as a whole."""
+    if choice.desired > world.nodeset.status.desired:
+        return ()
+    note = f"created worker {name}, revision {revision}"
+    return (RecordEvent(NODESETS, world.nodeset, names.EVENT_SUCCESSFUL_CREATE, note),)
 
 
 def retry_in(world: World, pod_name: str) -> float:

@@ -191,6 +191,8 @@ def _general(conf: SlurmConf) -> list[str]:
             SlurmdSpoolDir="/var/spool/slurmd",
             MaxNodeCount=str(conf.max_nodes),
         ),
+        # Images have no mail program, which slurmctld calls an error at each start.
+        *_when(parse(conf.extra).get("MailProg") is None, MailProg="/bin/true"),
     ]
 
 
