@@ -39,11 +39,12 @@ def restarting(operator: Cluster, namespace: str) -> Small:
 
 
 def partitions(slurm: Slurm) -> list[str]:
-    """None at all in the moment in which slurmctld starts over."""
+    """Those that take jobs; none at all in the moment in which slurmctld starts over."""
     try:
-        return slurm.login("timeout", "5", "sinfo", "-h", "-o", "%R").split()
+        shown = slurm.login("timeout", "5", "sinfo", "-h", "-o", "%R %a").splitlines()
     except UserError:
         return []
+    return [line.split()[0] for line in shown if not line.endswith(" drain")]
 
 
 def restarts(slurm: Slurm) -> tuple[str, int]:
@@ -101,6 +102,21 @@ def test_a_change_is_live_everywhere_within_seconds_and_slurmctld_stays(extra: S
     job.finish()
 
 
+def test_a_partition_that_leaves_extra_conf_under_a_job_is_closed_and_the_job_goes_on(extra: Slurm) -> None:
+    extra.patch("controller", "slurm", {"spec": {"extraConf": f"{EXTRA}PartitionName=night Nodes=ALL\n"}})
+    eventually("sinfo shows the partition", lambda: "night" in partitions(extra), timeout=SOON)
+    job = start_job(extra, "-p", "night", "-w", "small-0")
+    extra.patch("controller", "slurm", {"spec": {"extraConf": EXTRA}})
+    eventually("the partition is closed", lambda: "night" not in (partitions(extra) or ["night"]), timeout=SOON)
+    eventually(
+        "the Controller says for which job it is kept",
+        lambda: (
+            "partition night is kept because job" in extra.condition("controller", "slurm", "Progressing")["message"]
+        ),
+    )
+    job.finish()
+
+
 def test_a_changed_script_of_a_referenced_config_map_runs_before_the_next_job(extra: Slurm) -> None:
     extra.apply(script("greet", "echo one > /tmp/greeting"))
     refer_to(extra, "greet")
@@ -149,7 +165,7 @@ def test_a_value_that_slurmctld_refuses_is_told_and_never_counts_as_delivered(ex
     extra.patch("controller", "slurm", {"spec": {"extraConf": EXTRA}})
     extra.wait_ready("controller/slurm", timeout=30)
     assert extra.condition("controller", "slurm", "Degraded")["status"] == "False"
-    assert delivered(extra) == wanted(extra)
+    eventually("it is delivered", lambda: delivered(extra) == wanted(extra), timeout=30)
     assert restarts(extra) == running
 
 

@@ -55,6 +55,8 @@ class World:
         self._conf_read: dict[Key, str] = {}
         self.refuse = ""
         """What the sidecar of slurmctld writes instead of having delivered a configuration; `{}` is its hash."""
+        self.bad_word = ""
+        """What a configuration has that is not delivered."""
 
     # What a user does
 
@@ -219,10 +221,11 @@ class World:
         conf = found.get("data", {}).get("slurm.conf", "") if found else ""
         if conf and conf != self._conf_read.get(cluster):
             self._conf_read[cluster] = conf
-            verdict = self.refuse or "accepted {}"
+            is_bad = bool(self.refuse) and self.bad_word in conf
+            verdict = self.refuse if is_bad else "accepted {}"
             log = (namespace, f"{names.controller(name)}-0", "reconfigure")
             self.cluster.logs[log] = verdict.format(conf.rpartition(STAMP)[2].strip()) + "\n"
-            if self.refuse:
+            if is_bad:
                 return
             slurm.reconfigure(
                 {line.value: (line.get("State") or "UP").upper() for line in parse(conf).all("PartitionName")}

@@ -14,12 +14,14 @@ from typing import Any, Protocol
 from slurm_operator.api import Controller, names
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.errors import ApiError
-from slurm_operator.kube.kinds import PODS, Pod
+from slurm_operator.kube.kinds import PODS, ConfigMap, Pod, StatefulSet
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.actions import HasKube
+from slurm_operator.runtime.daemon import Daemon
 from slurm_operator.runtime.plan import Done, Urgency
-from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.trouble import CRASHES, Trouble
+from slurm_operator.slurm.conf.writer import stamp_of
 
 CONTAINER = "reconfigure"
 LOG_LINES = 5
@@ -84,6 +86,16 @@ def refused(pods: Sequence[Pod], heard: Heard | None, wanted: str) -> Trouble | 
     return Trouble(
         "ConfigurationRefused", f"{where} does not accept the configuration: {heard.refusal.strip()}; {goes_on}: {cure}"
     )
+
+
+def is_broken(config: ConfigMap | None, delivered: str, slurmctld: Daemon[StatefulSet], heard: Heard | None) -> bool:
+    """Return whether slurmctld is known to refuse the configuration in force, or to end with it."""
+    stamp = stamp_of(config.data.get("slurm.conf", "")) if config is not None else ""
+    if not stamp or stamp == delivered:
+        return False
+    trouble = slurmctld.trouble
+    ends = trouble is not None and trouble.reason == CRASHES
+    return ends or (heard is not None and bool(heard.refusal) and heard.config_hash == stamp)
 
 
 def _is_ready(pod: Pod) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from slurm_operator.api import Controller, NodeSet, names
 from slurm_operator.controller.claims import templates_in_force
-from slurm_operator.controller.delivery import Deliveries, Heard
+from slurm_operator.controller.delivery import Deliveries, Heard, is_broken
 from slurm_operator.controller.partitions import (
     FRESH_SECONDS,
     ClosedPartitions,
@@ -28,7 +28,7 @@ from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import References, Refs
 from slurm_operator.runtime.uncreated import Refusals as RefusedPods
-from slurm_operator.slurm.conf.groups import read_groups
+from slurm_operator.slurm.conf.groups import read_groups, read_own_partitions, stands_alone
 from slurm_operator.slurm.conf.writer import NodeGroup
 from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known, still_asking
@@ -108,8 +108,9 @@ class Observer:
         unreadable = tuple(
             sorted(name for place, name in self._caches.store(NODESETS).unreadable if place == namespace)
         )
-        in_force = _groups_in_force(controller, config)
-        kept = self._retired(controller, facts, in_force, unreadable)
+        in_force, own = _groups_in_force(controller, config)
+        broken = is_broken(config, controller.status.delivered_config_hash, slurmctld, self._deliveries.heard(key))
+        kept = self._retired(controller, facts, (*in_force, *own), unreadable, broken)
         return Seen(
             controller=controller,
             facts=replace(
@@ -133,9 +134,13 @@ class Observer:
         facts: ControllerFacts,
         in_force: tuple[NodeGroup, ...],
         unreadable: tuple[str, ...],
+        broken: bool,
     ) -> tuple[Retired, ...]:
         defined = defined_partitions(controller, facts.config_maps)
-        going = leaving(in_force, wanted_groups(facts.nodesets), defined)
+        wanted = wanted_groups(facts.nodesets)
+        going = leaving(in_force, wanted, defined)
+        stay = {group.name for group in (*wanted, *going) if not group.own}
+        going = tuple(one for one in going if not one.own or stands_alone(one, controller.spec.extra_conf, stay))
         key = controller.key
         view, state = self._views.get(key), self._views.state(key)
         evidence = Evidence(
@@ -144,6 +149,7 @@ class Observer:
             closed_at=self._closed.closed_at(key, {group.name for group in going}),
             unreadable=unreadable,
             asking=still_asking(state, self._clock.now()) > 0,
+            broken=broken,
             unreserved=_unreserved(controller),
         )
         kept = retired(going, evidence)
@@ -195,7 +201,11 @@ def _unreserved(controller: Controller) -> frozenset[str]:
     return frozenset(name.strip() for name in listed.split(","))
 
 
-def _groups_in_force(controller: Controller, config: ConfigMap | None) -> tuple[NodeGroup, ...]:
+def _groups_in_force(
+    controller: Controller, config: ConfigMap | None
+) -> tuple[tuple[NodeGroup, ...], tuple[NodeGroup, ...]]:
+    """Return the generated groups, and the partitions of the administrator's own text."""
     if config is None or controller.spec.external:
-        return ()
-    return read_groups(config.data.get("slurm.conf", ""))
+        return (), ()
+    text = config.data.get("slurm.conf", "")
+    return read_groups(text), read_own_partitions(text)

@@ -146,12 +146,13 @@ def _groups(facts: ControllerFacts) -> tuple[NodeGroup, ...]:
     groups = {group.name: group for group in wanted_groups(facts.nodesets)}
     if not facts.retired:
         return tuple(groups.values())
+    own = [group for group in facts.retired if group.own]
     for group in facts.retired:
-        if groups.setdefault(group.name, group).partition is None:
+        if not group.own and groups.setdefault(group.name, group).partition is None:
             groups[group.name] = group
     # In the order in force: where a group is merely kept, the text does not change and slurmctld does not restart.
     place = {name: number for number, name in enumerate(facts.standing)}
-    return tuple(sorted(groups.values(), key=lambda group: place.get(group.name, len(place))))
+    return tuple(sorted([*groups.values(), *own], key=lambda group: place.get(group.name, len(place))))
 
 
 def _partition(nodeset: NodeSet) -> str | None:

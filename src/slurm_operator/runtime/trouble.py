@@ -17,7 +17,7 @@ _CURES = {
     "CreateContainerError": "see the message; the container's spec is not accepted by the node",
     "RunContainerError": "see the message; the container's command or mounts are not accepted by the node",
 }
-_CRASHES = "CrashLoopBackOff"
+CRASHES = "CrashLoopBackOff"
 _CRASH_CURES = {"slurmd": "check extraConf and the partition's config, "}
 _SEE_LOG = "see `kubectl logs --previous` of the container"
 _PATIENCE_RESTARTS = 2
@@ -101,7 +101,7 @@ def _container_trouble(pod: str, status: ContainerStatus) -> Trouble | None:
     if last is not None and last.exit_code and status.restart_count >= _PATIENCE_RESTARTS and not status.ready:
         said = last_words(last.message)
         told = f"container {status.name} ends again and again with exit code {last.exit_code}{said and ': '}{said}"
-        return Trouble(_CRASHES, f"{pod}, {told}; {_CRASH_CURES.get(status.name, '')}{_SEE_LOG}")
+        return Trouble(CRASHES, f"{pod}, {told}; {_CRASH_CURES.get(status.name, '')}{_SEE_LOG}")
     waiting = status.state.waiting
     if waiting is None or waiting.reason not in _CURES:
         return None

@@ -52,6 +52,8 @@ class NodeGroup:
 
     name: str
     partition: str | None = None
+    own: bool = False
+    """A partition of the administrator's own: no Slurm NodeSet has its name, and the options name the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,12 @@ def unstamped(slurm_conf: str) -> str:
     """Return the file without that hash, which also changes with other files."""
     text, found, _ = slurm_conf.rpartition(STAMP)
     return text if found else slurm_conf
+
+
+def stamp_of(slurm_conf: str) -> str:
+    """Return that hash; nothing if the file has none."""
+    _, found, config_hash = slurm_conf.rpartition(STAMP)
+    return config_hash.strip() if found else ""
 
 
 def minimal_slurm_conf(cluster_name: str, slurmctld: Endpoint, accounting: Endpoint | None) -> str:
@@ -238,9 +246,11 @@ def _scripts(scripts: Scripts) -> list[str]:
 def _groups(groups: Iterable[NodeGroup]) -> list[str]:
     lines = []
     for group in groups:
-        lines.append(str(Line((Pair("NodeSet", group.name), Pair("Feature", group.name)))))
+        if not group.own:
+            lines.append(str(Line((Pair("NodeSet", group.name), Pair("Feature", group.name)))))
         if group.partition is not None:
-            head = Line((Pair("PartitionName", group.name), Pair("Nodes", group.name)))
+            nodes = () if group.own else (Pair("Nodes", group.name),)
+            head = Line((Pair("PartitionName", group.name), *nodes))
             lines.append(f"{head} {one_line(group.partition, f'partition {group.name}')}".rstrip())
     return lines
 
