@@ -6,6 +6,12 @@ from slurm_operator.slurm.conf.groups import closed, read_groups, read_own_parti
 from slurm_operator.slurm.conf.lint import errors, lint
 from slurm_operator.slurm.conf.writer import Host, NodeGroup, SlurmConf, cgroup_conf, slurm_conf
 
+WITH_DEFAULTS = """
+PartitionName=DEFAULT MaxTime=2 Nodes=ALL
+PartitionName=a MaxTime=3
+PartitionName=default LLN=NO
+PartitionName=b
+"""
 OPTIONS = ["", "State=UP MaxTime=UNLIMITED", 'AllowAccounts="a b" Default=YES # for State=UP', "QOS=a\\#b"]
 
 
@@ -62,8 +68,7 @@ def test_kept_partitions_of_the_administrator_are_read_back() -> None:
         ("MinJobAge=3\n", ()),
         ("PartitionName=a Nodes=ALL # all\n", (NodeGroup("a", "Nodes=ALL", own=True),)),
         (
-            "PartitionName=DEFAULT MaxTime=2 Nodes=ALL\nPartitionName=a MaxTime=3\nPartitionName=default LLN=NO\n"
-            "PartitionName=b",
+            WITH_DEFAULTS,
             (
                 NodeGroup("a", "MaxTime=3 Nodes=ALL", own=True),
                 NodeGroup("b", "LLN=NO MaxTime=2 Nodes=ALL", own=True),
