@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from slurm_operator.api import names
-from slurm_operator.controller.delivery import LISTEN_SECONDS, REFUSED_SECONDS, Listen, active_pod
+from slurm_operator.controller.delivery import LISTEN_SECONDS, LONG_SECONDS, PATIENT_SECONDS, Listen, active_pod
 from slurm_operator.controller.hands import ControllerHands
 from slurm_operator.controller.observe import Seen
 from slurm_operator.controller.partitions import UNPROVEN, LookAtPartitions
-from slurm_operator.controller.report import is_delivering, report
+from slurm_operator.controller.report import PENDING, is_delivering, report
 from slurm_operator.desired.config import config_hash, configuration, delivered_files, place_of
 from slurm_operator.desired.controller import controller_objects, service_monitor
 from slurm_operator.desired.keyring import unfit_key
@@ -17,6 +17,7 @@ from slurm_operator.kube.resource import Manifest
 from slurm_operator.runtime.children import KubeAction, delete, is_changing, kept, patch, unwanted
 from slurm_operator.runtime.plan import Action, Plan, soonest
 from slurm_operator.runtime.references import LOADING
+from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.runtime.uncreated import explained, look_in
 from slurm_operator.slurm.conf.lint import errors, lint
@@ -70,7 +71,10 @@ def listened(seen: Seen) -> Iterator[Listen]:
 
 
 def _listen_again(seen: Seen) -> float:
-    return REFUSED_SECONDS if seen.heard is not None and seen.heard.refusal else LISTEN_SECONDS
+    pending = seen.controller.status.condition(names.CONDITION_PROGRESSING)
+    since = pending.last_transition_time if pending is not None and pending.reason == PENDING else None
+    is_long = seen.now - seconds_of(since, absent=seen.now) > LONG_SECONDS
+    return PATIENT_SECONDS if is_long or (seen.heard is not None and seen.heard.refusal) else LISTEN_SECONDS
 
 
 def next_look(seen: Seen) -> float | None:

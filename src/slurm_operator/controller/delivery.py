@@ -8,7 +8,7 @@ the last line of its log names the hash of the files, which the last line of slu
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from slurm_operator.api import Controller, names
@@ -29,8 +29,9 @@ ANSWER_SECONDS = 5.0
 """How long the API server may take to read a log."""
 LISTEN_SECONDS = 2.0
 """Between two looks at the log while a configuration is not accepted."""
-REFUSED_SECONDS = 10.0
-"""The same after it was refused."""
+PATIENT_SECONDS = 10.0
+"""The same after it was refused, or for a long time not accepted."""
+LONG_SECONDS = 60.0
 _LINE = re.compile(r"(accepted|refused|waiting) ([0-9a-f]{64})(?:: (.*))?")
 _LONGEST_WORDS = 1000
 
@@ -45,6 +46,8 @@ class Heard:
     accepted: bool = False
     refusal: str = ""
     """What scontrol or slurmctld said against the files."""
+    unread: str = ""
+    """Why its log could not be read the last time."""
 
 
 def read_log(pod: str, log: str) -> Heard:
@@ -116,13 +119,14 @@ class Deliveries:
         self._heard.pop(cluster, None)
 
     async def listen(self, client: Client, cluster: Key, name: str, uid: str) -> bool:
-        """Read the log of the sidecar; return whether it says something new. Without an answer nothing changes."""
+        """Read the log of the sidecar; return whether it says something new. Without an answer the last word stands."""
+        before = self._heard.get(cluster)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 log = await client.log(PODS, name, cluster[0], container=CONTAINER, lines=LOG_LINES)
-        except (ApiError, TimeoutError):
-            return False
-        before, now = self._heard.get(cluster), read_log(uid, log)
+            now = read_log(uid, log)
+        except (ApiError, TimeoutError) as error:
+            now = replace(before or Heard(uid), unread=str(error) or "no answer")
         self._heard[cluster] = now
         return now != before
 

@@ -17,6 +17,7 @@ from slurm_operator.runtime.children import KubeAction, reported
 from slurm_operator.runtime.conditions import Verdict, rollout_of, summed_up
 from slurm_operator.runtime.trouble import Trouble
 
+PENDING = "ConfigurationPending"
 SHOWN_DIGITS = 12
 """Of a hash, in an event."""
 ACTIVE = 1
@@ -120,7 +121,8 @@ def with_delivery(seen: Seen, verdict: Verdict, trouble: Trouble | None) -> Verd
     if not is_delivering(seen) or delivered(seen, None) == config_hash(seen.controller, seen.facts):
         return verdict
     told = "waiting for slurmctld to accept the configuration; see the log of its container reconfigure"
-    return replace(verdict, status="True", reason="ConfigurationPending", message=told)
+    unread = f" (which cannot be read: {seen.heard.unread})" if seen.heard is not None and seen.heard.unread else ""
+    return replace(verdict, status="True", reason=PENDING, message=told + unread)
 
 
 def claim_trouble(seen: Seen) -> Trouble | None:

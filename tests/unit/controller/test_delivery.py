@@ -8,12 +8,22 @@ import pytest
 
 from slurm_operator.api import Controller, names
 from slurm_operator.controller.decide import decide
-from slurm_operator.controller.delivery import Listen, read_log
+from slurm_operator.controller.delivery import (
+    LISTEN_SECONDS,
+    LONG_SECONDS,
+    PATIENT_SECONDS,
+    Deliveries,
+    Listen,
+    read_log,
+)
 from slurm_operator.controller.observe import Seen
 from slurm_operator.desired.config import ControllerFacts, config_hash
+from slurm_operator.kube.client import Client
+from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.runtime.uncreated import Explain
-from tests.unit.controller.make import actions, degraded, events, pod, ready, status, verdict
+from tests.fakes.apiserver import FakeApiServer, Refuse
+from tests.unit.controller.make import NOW, actions, degraded, events, pod, ready, status, verdict, with_status
 from tests.unit.controller.test_decide import INPLACE, live, seen
 from tests.unit.desired import examples
 
@@ -96,6 +106,37 @@ def test_the_log_is_read_only_while_a_configuration_is_under_way() -> None:
     assert not listens(controller, pod(ready=False))
     assert not listens(controller, pod(terminating=True))
     assert not listens(examples.controller(), pod())
+
+
+async def test_a_log_that_cannot_be_read_changes_nothing_and_is_told() -> None:
+    deliveries = Deliveries()
+    controller = examples.controller(INPLACE)
+    wanted = config_hash(controller, ControllerFacts())
+    async with FakeApiServer() as server, Client(KubeConfig(server.url)) as client:
+        made = {"metadata": {"name": "slurm-controller-0"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        server.cluster.create(server.cluster.kind("Pod"), made, "default")
+        server.cluster.logs["default", "slurm-controller-0", "reconfigure"] = "first\n" * 9 + f"refused {wanted}: Bad\n"
+
+        async def listen() -> bool:
+            return await deliveries.listen(client, ("default", "slurm"), "slurm-controller-0", "uid-slurm-controller-0")
+
+        assert [await listen(), await listen()] == [True, False], "news, and the same again"
+        server.inject(Refuse(403), "get", "pods/log")
+        assert await listen()
+    heard = deliveries.heard(("default", "slurm"))
+    assert heard is not None
+    assert heard.refusal == "Bad"
+    plan = decide(seen(controller, live(), pod(), heard=replace(heard, refusal="")))
+    assert "which cannot be read" in verdict(plan, "Progressing")[2]
+    assert degraded(decide(seen(controller, live(), pod(), heard=heard))) == "ConfigurationRefused"
+
+
+def test_a_configuration_that_is_long_under_way_is_asked_for_less_often() -> None:
+    controller = examples.controller(INPLACE)
+    first = seen(controller, live(), pod())
+    pending = with_status(controller, decide(first))
+    assert decide(replace(first, controller=pending)).after == LISTEN_SECONDS
+    assert decide(replace(first, controller=pending, now=NOW + LONG_SECONDS + 1)).after == PATIENT_SECONDS
 
 
 FORBIDDEN = 'pods "slurm-controller-0" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
