@@ -1,31 +1,120 @@
 """Accounting: slurmdbd on a database, whoever runs it. Observe, decide, report."""
 
+import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 from slurm_operator.api import Accounting, names
 from slurm_operator.desired.accounting import AccountingFacts, accounting_objects, configuration
 from slurm_operator.desired.keyring import progress_of, unfit_key
 from slurm_operator.desired.metadata import content_hash
-from slurm_operator.kube.custom import ACCOUNTINGS
+from slurm_operator.kube.custom import ACCOUNTINGS, CONTROLLERS
 from slurm_operator.kube.kinds import SECRETS, STATEFUL_SETS, Pod, Secret, StatefulSet
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Key, Manifest
-from slurm_operator.runtime.actions import HasKube
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
-from slurm_operator.runtime.plan import Plan
+from slurm_operator.runtime.plan import Action, Done, Plan, Urgency, soonest
 from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import LOADING, References, Refs
 from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.uncreated import KnowsRefusals, explained, look_in
+from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.conf.lint import errors, lint_slurmdbd
+from slurm_operator.slurm.conf.writer import extra_line
+from slurm_operator.slurm.errors import DatabaseDown, SlurmError
+from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.views import SlurmViews
 
 SLOW_START = 30.0
 """A slurmdbd that still does not listen after so long waits for its database."""
+ASK_SECONDS = 15.0
+"""Between two questions whether the database answers."""
+ASK_AGAIN_SECONDS = 5.0
+"""The same while it does not."""
+ANSWER_SECONDS = 5.0
+CONFIRMED = 2
+"""Failures in a row that count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of the questions to the database."""
+
+    at: float = -math.inf
+    """Monotonic second of the last one that was answered by slurmrestd."""
+    failures: int = 0
+    """In a row."""
+
+    def due_in(self, now: float) -> float:
+        """Return the seconds until the next question."""
+        return max(0.0, self.at + (ASK_AGAIN_SECONDS if self.failures else ASK_SECONDS) - now)
+
+
+class Databases:
+    """Whether the databases behind slurmdbd answer.
+
+    slurmdbd listens on when its database is lost, and does not say so by itself. A question that it can only answer
+    from the database is asked through the slurmrestd of a cluster that uses it.
+    """
+
+    def __init__(self, views: SlurmViews, clock: Clock) -> None:
+        self._views = views
+        self._clock = clock
+        self._asked: dict[Key, Asked] = {}
+
+    def asked(self, accounting: Key) -> Asked:
+        return self._asked.get(accounting, Asked())
+
+    def forget(self, accounting: Key) -> None:
+        self._asked.pop(accounting, None)
+
+    async def ask(self, accounting: Key, cluster: Key) -> bool:
+        """Ask once; return whether the database comes or goes. Without an answer of slurmrestd nothing changes."""
+        client, before = self._views.client(cluster), self.asked(accounting)
+        failures = before.failures
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if client is not None:
+                    await client.accounting_clusters()
+                    failures = 0
+        except DatabaseDown:
+            failures += 1
+        except (SlurmError, TimeoutError):
+            pass
+        self._asked[accounting] = Asked(self._clock.monotonic(), failures)
+        return (failures >= CONFIRMED) != (before.failures >= CONFIRMED)
+
+
+class AccountingHands(KnowsRefusals, Protocol):
+    @property
+    def databases(self) -> Databases: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AskDatabase:
+    """Ask slurmdbd something that only its database knows."""
+
+    accounting: Key
+    cluster: Key
+    urgency: ClassVar[Urgency] = Urgency.NORMAL
+    lane: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return f"ask whether the database of Accounting {'/'.join(self.accounting)} answers"
+
+    def describe(self) -> dict[str, Any]:
+        return {"action": str(self)}
+
+    async def run(self, hands: AccountingHands) -> Done:
+        changed = await hands.databases.ask(self.accounting, self.cluster)
+        return Done(wrote=False, after=0.0 if changed else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +126,26 @@ class Seen:
     slurmdbd: Daemon[StatefulSet]
     refusals: Refusals
     now: float
+    cluster: Key | None = None
+    """One that uses it and whose slurmrestd answers."""
+    database: Asked = Asked()
+    ask_in: float = ASK_SECONDS
+    """Seconds until the database is asked again."""
 
 
 class Observer:
-    def __init__(self, caches: Caches, references: References, clock: Clock) -> None:
+    def __init__(
+        self,
+        caches: Caches,
+        references: References,
+        views: SlurmViews,
+        databases: Databases,
+        refused_pods: RefusedPods,
+        clock: Clock,
+    ) -> None:
+        self._views = views
+        self._databases = databases
+        self._refused_pods = refused_pods
         self._caches = caches
         self._references = references
         self._clock = clock
@@ -49,17 +154,31 @@ class Observer:
         accounting = self._caches.store(ACCOUNTINGS).get(*key)
         if accounting is None:
             self._references.drop(("Accounting", key))
+            self._databases.forget(key)
             return None
         name = names.accounting(accounting.metadata.name)
         ref = accounting.spec.slurm_key_ref
+        asked = self._databases.asked(key)
         return Seen(
             accounting=accounting,
             refs=self._read_refs(accounting),
             ring=self._caches.store(SECRETS).get(key[0], names.key_ring(ref.name)) if ref is not None else None,
-            slurmdbd=look(self._caches, accounting, names.APP_SLURMDBD, STATEFUL_SETS, name),
+            slurmdbd=look(self._caches, accounting, names.APP_SLURMDBD, STATEFUL_SETS, name, self._refused_pods),
             refusals=refusals,
             now=self._clock.now(),
+            cluster=self._cluster(accounting),
+            database=asked,
+            ask_in=asked.due_in(self._clock.monotonic()),
         )
+
+    def _cluster(self, accounting: Accounting) -> Key | None:
+        """Return the first cluster that uses it and that is known."""
+        found = sorted(
+            controller.key
+            for controller in self._caches.store(CONTROLLERS).all(accounting.metadata.namespace)
+            if controller.spec.accounting_name == accounting.metadata.name
+        )
+        return next((key for key in found if isinstance(self._views.state(key), Known)), None)
 
     def _read_refs(self, accounting: Accounting) -> Refs:
         spec = accounting.spec
@@ -72,7 +191,7 @@ class Observer:
         return self._references.read(owner, accounting.metadata.namespace, secrets=secrets, config_maps=maps)
 
 
-def decide(seen: Seen) -> Plan[HasKube]:
+def decide(seen: Seen) -> Plan[AccountingHands]:
     accounting, children = seen.accounting, seen.slurmdbd.children
     if accounting.metadata.terminating:
         return Plan()
@@ -86,7 +205,28 @@ def decide(seen: Seen) -> Plan[HasKube]:
         actions += unwanted(children, objects)
         if is_changing(children, objects) and not seen.refusals:
             return Plan(tuple(actions))
-    return Plan((*actions, *report(seen, trouble)), after=_suspicion(seen))
+    missing = seen.slurmdbd.missing_for
+    looks: tuple[Action[AccountingHands], ...] = (*explained(seen.slurmdbd.workload, missing), *asked(seen))
+    after = soonest(_suspicion(seen), look_in(missing), next_question(seen))
+    return Plan((*actions, *looks, *report(seen, trouble)), after=after)
+
+
+def is_asked(seen: Seen) -> bool:
+    """Return whether the database is asked: slurmdbd runs, and a cluster uses it."""
+    runs = seen.accounting.spec.external or not rollout_of(seen.slurmdbd.workload, "slurmdbd")
+    return runs and seen.cluster is not None
+
+
+def asked(seen: Seen) -> Iterator[AskDatabase]:
+    if seen.cluster is not None and is_asked(seen) and seen.ask_in <= 0.0:
+        yield AskDatabase(seen.accounting.key, seen.cluster)
+
+
+def next_question(seen: Seen) -> float | None:
+    """Return the seconds until the database is asked again; an answer that is news is looked at at once."""
+    if not is_asked(seen):
+        return None
+    return seen.ask_in or (ASK_AGAIN_SECONDS if seen.database.failures else ASK_SECONDS)
 
 
 def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
@@ -97,8 +237,11 @@ def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
         return [], trouble
     try:
         facts = _facts(seen)
-        if found := errors(lint_slurmdbd(configuration(accounting, facts))):
-            return [], Trouble("ConfigurationRejected", f"{found[0]}; the running configuration stays in force")
+        conf = configuration(accounting, facts)
+        if found := errors(lint_slurmdbd(conf)):
+            own = extra_line(conf, accounting.spec.extra_conf, found[0].line)
+            told = str(found[0]) if own is None else found[0].told_at(f"extraConf line {own}")
+            return [], Trouble("ConfigurationRejected", f"{told}; the running configuration stays in force")
         return accounting_objects(accounting, facts), None
     except ValueError as error:
         return [], Trouble("InvalidSpec", str(error))
@@ -136,7 +279,7 @@ def report(seen: Seen, trouble: Trouble | None) -> Iterator[KubeAction]:
     verdicts = summed_up(
         waiting=waiting,
         done=done,
-        blocked=trouble,
+        blocked=trouble or _lost_database(seen),
         refusals=seen.refusals,
         noticed=seen.slurmdbd.trouble or _database_trouble(seen),
     )
@@ -146,6 +289,17 @@ def report(seen: Seen, trouble: Trouble | None) -> Iterator[KubeAction]:
 def _waiting_for(seen: Seen) -> str:
     waiting = rollout_of(seen.slurmdbd.workload, "slurmdbd")
     return f"{waiting}; it answers once its database {_database(seen.accounting)} does" if waiting else ""
+
+
+def _lost_database(seen: Seen) -> Trouble | None:
+    """A slurmdbd that answers, but not from its database; slurmctld keeps its records meanwhile."""
+    if seen.database.failures < CONFIRMED or not is_asked(seen):
+        return None
+    if seen.accounting.spec.external:
+        where = seen.accounting.spec.external_config
+        about = f"slurmdbd at {where.host}:{where.port}, or its database," if where else "slurmdbd"
+        return Trouble("DatabaseUnreachable", f"{about} does not answer: check both")
+    return Trouble("DatabaseUnreachable", f"slurmdbd has lost {_database(seen.accounting)}: check that it runs")
 
 
 def _database_trouble(seen: Seen) -> Trouble | None:

@@ -17,6 +17,7 @@ from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.plan import Plan
 from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.trouble import Trouble, no_controller
+from slurm_operator.slurm.conf.writer import unstamped
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def wanted(seen: Seen) -> tuple[list[Manifest], Trouble | None]:
         return [], None
     facts = RestApiFacts(
         controller=seen.controller,
-        slurm_conf_hash=content_hash({"slurm.conf": seen.config.data.get("slurm.conf", "")}),
+        slurm_conf_hash=content_hash({"slurm.conf": unstamped(seen.config.data.get("slurm.conf", ""))}),
     )
     try:
         return restapi_objects(seen.restapi, facts), None

@@ -72,6 +72,26 @@ def test_a_missing_image_is_named_and_the_right_one_heals(place: Small) -> None:
     place.wait_ready("controller/slurm", timeout=90)
 
 
+def test_pods_that_a_quota_forbids_are_explained_and_a_restricted_namespace_runs_the_daemons(place: Small) -> None:
+    place.cluster.kubectl("label", "namespace", place.namespace, "pod-security.kubernetes.io/enforce=restricted")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    place.apply(quota, keys(place), *volumes_and_users(), controller(), part("RestApi"))
+    wait_degraded(
+        place,
+        "controller",
+        "slurm",
+        "FailedCreate",
+        "slurm-controller",
+        "exceeded quota: none",
+        "raise the ResourceQuota",
+    )
+    wait_degraded(place, "restapi", "slurm", "FailedCreate", "slurm-restapi", "exceeded quota: none")
+    place.kubectl("delete", "resourcequota", "none")
+    for kind in ("controller", "restapi"):
+        place.wait_ready(f"{kind}/slurm", timeout=90)
+        assert place.condition(kind, "slurm", "Degraded")["status"] == "False"
+
+
 def test_a_claim_that_nobody_provides(place: Small) -> None:
     storage = {"enabled": True, "resources": {"requests": {"storage": "1Gi"}}}
     wrong = controller(persistence={**storage, "storageClassName": "nowhere"})

@@ -39,11 +39,12 @@ def restarting(operator: Cluster, namespace: str) -> Small:
 
 
 def partitions(slurm: Slurm) -> list[str]:
-    """None at all in the moment in which slurmctld starts over."""
+    """Those that take jobs; none at all in the moment in which slurmctld starts over."""
     try:
-        return slurm.login("timeout", "5", "sinfo", "-h", "-o", "%R").split()
+        shown = slurm.login("timeout", "5", "sinfo", "-h", "-o", "%R %a").splitlines()
     except UserError:
         return []
+    return [line.split()[0] for line in shown if not line.endswith(" drain")]
 
 
 def restarts(slurm: Slurm) -> tuple[str, int]:
@@ -101,6 +102,21 @@ def test_a_change_is_live_everywhere_within_seconds_and_slurmctld_stays(extra: S
     job.finish()
 
 
+def test_a_partition_that_leaves_extra_conf_under_a_job_is_closed_and_the_job_goes_on(extra: Slurm) -> None:
+    extra.patch("controller", "slurm", {"spec": {"extraConf": f"{EXTRA}PartitionName=night Nodes=ALL\n"}})
+    eventually("sinfo shows the partition", lambda: "night" in partitions(extra), timeout=SOON)
+    job = start_job(extra, "-p", "night", "-w", "small-0")
+    extra.patch("controller", "slurm", {"spec": {"extraConf": EXTRA}})
+    eventually("the partition is closed", lambda: "night" not in (partitions(extra) or ["night"]), timeout=SOON)
+    eventually(
+        "the Controller says for which job it is kept",
+        lambda: (
+            "partition night is kept because job" in extra.condition("controller", "slurm", "Progressing")["message"]
+        ),
+    )
+    job.finish()
+
+
 def test_a_changed_script_of_a_referenced_config_map_runs_before_the_next_job(extra: Slurm) -> None:
     extra.apply(script("greet", "echo one > /tmp/greeting"))
     refer_to(extra, "greet")
@@ -124,7 +140,7 @@ def test_a_changed_script_of_a_referenced_config_map_runs_before_the_next_job(ex
 def test_a_fatal_configuration_is_refused_and_slurmctld_goes_on(extra: Slurm, line: str, words: tuple[str]) -> None:
     before = restarts(extra)
     extra.patch("controller", "slurm", {"spec": {"extraConf": f"{EXTRA}{line}\n"}})
-    wait_degraded(extra, "controller", "slurm", "ConfigurationRejected", "slurm.conf:", *words, timeout=20)
+    wait_degraded(extra, "controller", "slurm", "ConfigurationRejected", "extraConf line", *words, timeout=20)
     assert answers(extra, "sinfo")
     assert line not in extra.get("configmap", "slurm-config")["data"]["slurm.conf"]
     assert restarts(extra) == before
@@ -135,6 +151,30 @@ def test_a_fatal_configuration_is_refused_and_slurmctld_goes_on(extra: Slurm, li
         timeout=20,
     )
     extra.wait_ready("controller/slurm", timeout=20)
+
+
+def test_a_value_that_slurmctld_refuses_is_told_and_never_counts_as_delivered(extra: Slurm) -> None:
+    """No rule of ours knows all values: slurmctld's own word counts."""
+    eventually("the configuration in force is delivered", lambda: delivered(extra) == wanted(extra), timeout=30)
+    before, running = delivered(extra), restarts(extra)
+    bad = {"spec": {"extraConf": f"{EXTRA}PartitionName=xx Nodes=ALL State=BLA\n"}}
+    extra.patch("controller", "slurm", bad)
+    words = ("pod slurm/slurm-controller-0", 'Bad value "BLA" for State', "correct extraConf")
+    wait_degraded(extra, "controller", "slurm", "ConfigurationRefused", *words, timeout=30)
+    assert delivered(extra) == before != wanted(extra)
+    extra.patch("controller", "slurm", {"spec": {"extraConf": EXTRA}})
+    extra.wait_ready("controller/slurm", timeout=30)
+    assert extra.condition("controller", "slurm", "Degraded")["status"] == "False"
+    eventually("it is delivered", lambda: delivered(extra) == wanted(extra), timeout=30)
+    assert restarts(extra) == running
+
+
+def delivered(slurm: Slurm) -> str:
+    return str(slurm.get("controller", "slurm")["status"].get("deliveredConfigHash"))
+
+
+def wanted(slurm: Slurm) -> str:
+    return str(slurm.get("controller", "slurm")["status"]["configHash"])
 
 
 def test_without_in_place_reconfigure_slurmctld_restarts_once_and_runs_the_new_one(restarting: Small) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.job import Job
 from tests.e2e.slurm import Slurm
-from tests.e2e.small import answers, extra_conf, kill_daemon, save_state, stopwatch
+from tests.e2e.small import answers, extra_conf, kill_daemon, save_state, stopwatch, wait_degraded
 from tests.e2e.stage import eventually
 
 pytestmark = pytest.mark.timeout(600)
@@ -122,6 +122,19 @@ FAULTS: list[Fault] = [
         lambda slurm: slurmctld_answers(slurm) and accounting_answers(slurm),
     ),
 ]
+
+
+def test_a_database_that_is_away_is_reported_until_it_is_back(slurm: Slurm) -> None:
+    slurm.kubectl("scale", "statefulset", "slurm-mariadb", "--replicas=0")
+    words = ("slurm-mariadb:3306", "check that it runs")
+    try:
+        with stopwatch("a lost database is reported"):
+            wait_degraded(slurm, "accounting", "slurm", "DatabaseUnreachable", *words, timeout=60)
+        assert slurm.condition("controller", "slurm", "Ready")["status"] == "True"
+    finally:
+        slurm.kubectl("scale", "statefulset", "slurm-mariadb", "--replicas=1")
+    slurm.wait_ready("accounting/slurm", timeout=90)
+    assert slurm.condition("accounting", "slurm", "Degraded")["status"] == "False"
 
 
 def test_whatever_is_killed_every_job_runs_once_and_is_accounted_for(slurm: Slurm, jobs: list[str]) -> None:

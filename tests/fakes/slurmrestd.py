@@ -120,6 +120,8 @@ class FakeSlurm:
         self.tokens: list[str] = []
         self.fault: Fault | None = None
         self.controller_up = True
+        self.database_up: bool | None = None
+        """Whether slurmdbd reaches its database; None: there is no accounting."""
         self.list_seconds = 0.0
         """How long a list of all nodes is under way: it shows what was so before."""
         self.registration_seconds = 0.0
@@ -224,7 +226,8 @@ class FakeSlurm:
     def _serve(self, method: str, target: str, token: str | None, body: bytes | None) -> FakeAnswer:
         parts = urlsplit(target)
         words = parts.path.lstrip("/").split("/")
-        if len(words) < 3 or words[0] != "slurm" or words[1] not in self.versions:
+        offered = ("slurm",) if self.database_up is None else ("slurm", "slurmdb")
+        if len(words) < 3 or words[0] not in offered or words[1] not in self.versions:
             return FakeAnswer(404, b"Unable to find requested URL endpoint.", "text/plain")
         if token is None:
             return FakeAnswer(401, b"Authentication failure", "text/plain")
@@ -287,6 +290,11 @@ class FakeSlurm:
         jobs = [_job(job) for job in self.jobs.values()]
         warnings = [] if jobs else [{"description": "Zero jobs to dump"}]
         return _json({"jobs": jobs, "last_update": _number(int(self.now())), "warnings": warnings})
+
+    def _get_clusters(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
+        if not self.database_up:
+            return _refusal(502, 7000, "Failed to open slurmdbd connection", "Unable to connect to database")
+        return _json({"clusters": [{"name": "fake", "nodes": ""}]})
 
     def _get_diag(self, rest: str, query: dict[str, str], body: Any) -> FakeAnswer:
         times = {"req_time": _number(int(self.now())), "req_time_start": _number(self.boot)}

@@ -22,6 +22,7 @@ from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.manager import Addresses, Manager
 from slurm_operator.slurm.conf.parser import parse
+from slurm_operator.slurm.conf.writer import STAMP
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.apiserver import FakeApiServer, Refusal, Writer
 from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeSlurmrestd
@@ -52,6 +53,10 @@ class World:
         self._keys_read: dict[str, str] = {}
         self._addresses = count()
         self._conf_read: dict[Key, str] = {}
+        self.refuse = ""
+        """What the sidecar of slurmctld writes instead of having delivered a configuration; `{}` is its hash."""
+        self.bad_word = ""
+        """What a configuration has that is not delivered."""
 
     # What a user does
 
@@ -216,6 +221,12 @@ class World:
         conf = found.get("data", {}).get("slurm.conf", "") if found else ""
         if conf and conf != self._conf_read.get(cluster):
             self._conf_read[cluster] = conf
+            is_bad = bool(self.refuse) and self.bad_word in conf
+            verdict = self.refuse if is_bad else "accepted {}"
+            log = (namespace, f"{names.controller(name)}-0", "reconfigure")
+            self.cluster.logs[log] = verdict.format(conf.rpartition(STAMP)[2].strip()) + "\n"
+            if is_bad:
+                return
             slurm.reconfigure(
                 {line.value: (line.get("State") or "UP").upper() for line in parse(conf).all("PartitionName")}
             )
@@ -293,6 +304,7 @@ async def world(*clusters: Key) -> AsyncIterator[World]:
         for cluster in clusters or (("slurm", "slurm"),):
             key = bytes(at ^ len(found.slurms) for at in KEY)
             slurm = FakeSlurm(SystemClock().now, key=key)
+            slurm.database_up = True
             restd = await stack.enter_async_context(FakeSlurmrestd(slurm))
             found.slurms[cluster], found.urls[cluster] = slurm, restd.url
             found.cluster.create(found.cluster.kind("Namespace"), {"metadata": {"name": cluster[0]}})

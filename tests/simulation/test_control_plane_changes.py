@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slurm_operator import loginset
+from slurm_operator import accounting, loginset
 from slurm_operator.api import names
 from slurm_operator.slurm.jwt import InvalidTokenError, verify
 from slurm_operator.slurm.keys import KeyRing
@@ -220,6 +220,50 @@ async def test_a_configuration_in_place(here: World) -> None:
         await until(lambda: here.degraded("Controller", "slurm", HERE) == "ConfigurationRejected")
         assert here.get("ConfigMap", "slurm-config", HERE)["data"]["slurm.conf"] == good
         assert here.uid("Pod", "slurm-controller-0", HERE) == before
+
+
+async def test_a_configuration_that_slurmctld_refuses_in_place_is_told_and_not_delivered(here: World) -> None:
+    def status() -> dict[str, str]:
+        found: dict[str, str] = here.get("Controller", "slurm", HERE)["status"]
+        return found
+
+    def delivered() -> bool:
+        return status()["configHash"] == status().get("deliveredConfigHash")
+
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE) and delivered())
+        await running.quiet()
+        assert told_once(here, "Controller", names.EVENT_CONFIGURATION_DELIVERED)
+        before = status()["deliveredConfigHash"]
+        extra = here.get("Controller", "slurm", HERE)["spec"]["extraConf"]
+        here.refuse = 'refused {}: error: Bad value "BLA" for State'
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": f"{extra}MinJobAge=299\n"}})
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "ConfigurationRefused")
+        assert 'Bad value "BLA" for State' in message(here, "Controller")
+        assert not here.ready("Controller", "slurm", HERE)
+        assert status()["deliveredConfigHash"] == before != status()["configHash"]
+        await until(partial(told_once, here, "Controller", "ConfigurationRefused"))
+        here.refuse = ""
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": f"{extra}MinJobAge=298\n"}})
+        await until(lambda: here.ready("Controller", "slurm", HERE) and delivered())
+        assert here.degraded("Controller", "slurm", HERE) == ""
+        assert status()["deliveredConfigHash"] != before
+
+
+async def test_a_database_that_is_lost_and_found(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(accounting, "ASK_AGAIN_SECONDS", 0.1)
+    slurm = here.slurms[CLUSTER]
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE) and slurm.count("GET clusters/"))
+        slurm.database_up = False
+        await until(lambda: here.degraded("Accounting", "slurm", HERE) == "DatabaseUnreachable")
+        assert not here.ready("Accounting", "slurm", HERE)
+        assert "slurm-mariadb:3306" in message(here, "Accounting")
+        assert isinstance(running.views.state(CLUSTER), Known), "slurmctld works without its accounting"
+        slurm.database_up = True
+        await until(lambda: here.ready("Accounting", "slurm", HERE))
+        assert here.degraded("Accounting", "slurm", HERE) == ""
 
 
 async def test_a_restart_instead(here: World) -> None:

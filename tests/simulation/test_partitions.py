@@ -85,6 +85,44 @@ async def test_a_partition_stays_until_no_job_names_it(here: World) -> None:
         assert len(here.server.writes) == before
 
 
+async def test_a_partition_of_extra_conf_stays_until_no_job_names_it(here: World) -> None:
+    slurm = here.slurms[CLUSTER]
+    extra = str(here.get("Controller", "slurm", HERE)["spec"]["extraConf"])
+    mine = f"{extra}PartitionName=DEFAULT MaxTime=60\nPartitionName=night Nodes=small Default=NO State=UP\n"
+    here.change("Controller", "slurm", HERE, {"spec": {"extraConf": mine}})
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        slurm.start_job(1, "small-0", partition="night")
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": extra}})
+        await until(lambda: "partition night is kept because job 1 names it" in progress(here))
+        assert partitions(here)["night"] == "DRAIN"
+        assert "PartitionName=night MaxTime=60 Nodes=small State=DRAIN\n" in conf(here)
+        assert "NodeSet=night" not in conf(here)
+        await until(lambda: slurm.partitions == partitions(here))
+        assert state(slurm, 1) == ["RUNNING"]
+    async with here.operator() as running:
+        await running.quiet(1.5)
+        assert partitions(here)["night"] == "DRAIN"
+        slurm.end_job(1)
+        await until(lambda: "night" not in partitions(here))
+        assert state(slurm, 1) == ["COMPLETED"]
+        await until(lambda: progress(here) == "" and here.all_ready(HERE), 60)
+
+
+async def test_a_partition_that_slurmctld_refused_does_not_stand_in_the_way_of_its_removal(here: World) -> None:
+    extra = str(here.get("Controller", "slurm", HERE)["spec"]["extraConf"])
+    bad = f"{extra}PartitionName=night Nodes=small MaxTime=2x\n"
+    async with here.operator():
+        await until(lambda: here.all_ready(HERE))
+        here.refuse, here.bad_word = "refused {}: Bad value", "MaxTime=2x"
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": bad}})
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "ConfigurationRefused")
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": extra}})
+        await until(lambda: "MaxTime=2x" not in conf(here))
+        await until(lambda: here.degraded("Controller", "slurm", HERE) == "" and here.all_ready(HERE))
+        await until(lambda: "night" not in partitions(here), 60)
+
+
 def steps(here: World) -> int:
     """Number of writes so far, without events."""
     return sum(not line.resource.startswith("events") for line in here.server.writes)

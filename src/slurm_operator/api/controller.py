@@ -217,7 +217,7 @@ class ControllerStatus(Status):
     config_hash: OrDefault[str] = ""
     """Hash of the configuration that the cluster should run, keys left out."""
     delivered_config_hash: OrDefault[str] = ""
-    """Hash of the configuration that every slurmctld pod was last given; equal to configHash once a change is there."""
+    """Hash of the configuration that slurmctld has accepted last; equal to configHash once a change is in force."""
 
 
 CLUSTER_NAME_STAYS = Rule(

@@ -1,15 +1,22 @@
 """Which objects a change concerns, and which changes matter: what `wiring` feeds its queues with."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from slurm_operator.api import Accounting, Controller, NodeSet, RestApi, names
 from slurm_operator.cluster import is_worker
-from slurm_operator.kube.kinds import ControllerRevision, Node, Pod, PodDisruptionBudget, Secret
+from slurm_operator.kube.kinds import Node, Pod, Secret
 from slurm_operator.kube.model import ObjectMeta, find_condition
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.runtime.sources import intent_changed
+
+
+class Described(Protocol):
+    """Anything that has metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
 
 
 def controller_of(member: NodeSet | RestApi) -> Iterable[Key]:
@@ -43,13 +50,13 @@ def labelled_cluster(child: Any) -> Iterable[Key]:
     return ((meta.namespace, cluster),) if cluster and meta.controller is None else ()
 
 
-def is_replaced(old: PodDisruptionBudget, new: PodDisruptionBudget) -> bool:
-    """Not when only its status changed, which it does with every worker."""
+def is_replaced(old: Described, new: Described) -> bool:
+    """Not when only its status changed, as that of a budget does with every worker."""
     return (old.metadata.uid, old.metadata.terminating) != (new.metadata.uid, new.metadata.terminating)
 
 
-def instance_of(app: str) -> Callable[[Pod | ControllerRevision], Iterable[Key]]:
-    def keys(child: Pod | ControllerRevision) -> Iterable[Key]:
+def instance_of(app: str) -> Callable[[Described], Iterable[Key]]:
+    def keys(child: Described) -> Iterable[Key]:
         labels = child.metadata.labels
         return (
             ((child.metadata.namespace, labels.get(names.LABEL_INSTANCE, "")),)

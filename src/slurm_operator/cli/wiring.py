@@ -24,6 +24,7 @@ from slurm_operator.cli.triggers import (
 from slurm_operator.cluster import ClusterReconciler, Locate, is_worker
 from slurm_operator.controller import decide as controller_decide
 from slurm_operator.controller import observe as controller_observe
+from slurm_operator.controller.delivery import Deliveries
 from slurm_operator.controller.partitions import ClosedPartitions
 from slurm_operator.kube import indexes
 from slurm_operator.kube.client import Client
@@ -34,6 +35,7 @@ from slurm_operator.kube.kinds import (
     CONTROLLER_REVISIONS,
     ENDPOINT_SLICES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PODS,
     SECRETS,
@@ -59,6 +61,7 @@ from slurm_operator.runtime.queue import Backoff, Queue
 from slurm_operator.runtime.reconcile import Reconciler, Refusals
 from slurm_operator.runtime.references import References
 from slurm_operator.runtime.sources import feed, intent_changed, itself, owner_of
+from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.known import Change, Known
 from slurm_operator.slurm.views import SlurmViews
 
@@ -97,8 +100,19 @@ class _Hands:
 
 
 @dataclass(frozen=True, slots=True)
-class _ControllerHands(_Hands):
+class _StatefulHands(_Hands):
+    refused_pods: RefusedPods
+
+
+@dataclass(frozen=True, slots=True)
+class _AccountingHands(_StatefulHands):
+    databases: accounting.Databases
+
+
+@dataclass(frozen=True, slots=True)
+class _ControllerHands(_StatefulHands):
     partitions: ClosedPartitions
+    deliveries: Deliveries
 
 
 class Operator:
@@ -143,6 +157,7 @@ class Operator:
         for child in self._children:
             caches.follow(child, labels=OUR_SLICES if child is ENDPOINT_SLICES else OURS, indexers=owned)
         caches.follow(CONTROLLER_REVISIONS, labels=OURS, indexers={**owned, indexes.BY_INSTANCE: indexes.instance})
+        caches.follow(PERSISTENT_VOLUME_CLAIMS, labels=OURS, indexers={indexes.BY_INSTANCE: indexes.instance})
 
     @property
     def _children(self) -> tuple[Resource[Any], ...]:
@@ -201,18 +216,20 @@ class Operator:
     def _add_control_plane(self) -> Queue:
         caches, clock, refs, hands = self._caches, self._clock, self._references, _Hands(self._kube)
         settings = self._settings
-        closed = ClosedPartitions(self._views, clock)
+        closed, deliveries, refused = ClosedPartitions(self._views, clock), Deliveries(), RefusedPods(clock)
         see = controller_observe.Observer(
             caches,
             refs,
             self._views,
             closed,
+            deliveries,
+            refused,
             clock,
             domain=settings.domain,
             monitors=settings.monitors,
             shared=self._refused,
         )
-        reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, closed))
+        reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, refused, closed, deliveries))
         controllers = self._kind("controller", CONTROLLERS, names.APP_SLURMCTLD, reconcile)
         feed(controllers, caches.store(ACCOUNTINGS), self._controllers_using, when=intent_changed)
         feed(controllers, caches.store(NODESETS), controller_of, when=changes_configuration)
@@ -221,16 +238,28 @@ class Operator:
 
         def jobs_changed(cluster: Key, change: Change) -> None:
             """Partitions may wait for jobs to end, or for Slurm to be known."""
-            if change.jobs or isinstance(change.new, Known) != isinstance(change.old, Known):
+            if change.jobs or _known(change.new) != _known(change.old):
                 controllers.add(cluster)
 
         self._views.subscribe(jobs_changed)
 
-        see_accounting = accounting.Observer(caches, refs, clock)
+        databases = accounting.Databases(self._views, clock)
+        see_accounting = accounting.Observer(caches, refs, self._views, databases, refused, clock)
         accountings = self._kind(
-            "accounting", ACCOUNTINGS, names.APP_SLURMDBD, Reconciler(see_accounting, accounting.decide, hands)
+            "accounting",
+            ACCOUNTINGS,
+            names.APP_SLURMDBD,
+            Reconciler(see_accounting, accounting.decide, _AccountingHands(self._kube, refused, databases)),
         )
         feed(accountings, caches.store(SECRETS), users_of_keys("Accounting"))
+
+        def accounting_used(cluster: Key, change: Change) -> None:
+            """The database is asked through a cluster that is known."""
+            found = caches.store(CONTROLLERS).get(*cluster)
+            if found is not None and found.spec.accounting_name and _known(change.new) != _known(change.old):
+                accountings.add((cluster[0], found.spec.accounting_name))
+
+        self._views.subscribe(accounting_used)
 
         see_restapi = restapi.Observer(caches, clock)
         restapis = self._kind("restapi", RESTAPIS, names.APP_SLURMRESTD, Reconciler(see_restapi, restapi.decide, hands))
@@ -328,6 +357,7 @@ class Operator:
         feed(nodesets, caches.store(PODS), owner_of("NodeSet"), when=pod_matters)
         feed(nodesets, caches.store(NODES), self._nodesets_on, when=node_matters)
         feed(nodesets, caches.store(CONTROLLER_REVISIONS), instance_of(names.APP_SLURMD))
+        feed(nodesets, caches.store(PERSISTENT_VOLUME_CLAIMS), instance_of(names.APP_SLURMD), when=is_replaced)
         feed(nodesets, caches.store(POD_DISRUPTION_BUDGETS), self._kept_by, when=is_replaced)
 
         states = self._queue(
@@ -376,3 +406,7 @@ class Operator:
         for nodeset in self._caches.store(NODESETS):
             if nodeset.spec.scaling_mode == "DaemonSet":
                 yield nodeset.key
+
+
+def _known(state: object) -> bool:
+    return isinstance(state, Known)

@@ -3,20 +3,23 @@
 from collections.abc import Iterator
 
 from slurm_operator.api import names
+from slurm_operator.controller.delivery import LISTEN_SECONDS, LONG_SECONDS, PATIENT_SECONDS, Listen, active_pod
+from slurm_operator.controller.hands import ControllerHands
 from slurm_operator.controller.observe import Seen
-from slurm_operator.controller.partitions import UNPROVEN, ControllerHands, LookAtPartitions
-from slurm_operator.controller.report import report
-from slurm_operator.desired.config import configuration, generated_files
+from slurm_operator.controller.partitions import UNPROVEN, LookAtPartitions
+from slurm_operator.controller.report import PENDING, is_delivering, report
+from slurm_operator.desired.config import config_hash, configuration, delivered_files, place_of
 from slurm_operator.desired.controller import controller_objects, service_monitor
 from slurm_operator.desired.keyring import unfit_key
-from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import PODS, STATEFUL_SETS, Pod
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.runtime.children import KubeAction, delete, is_changing, kept, patch, unwanted
-from slurm_operator.runtime.plan import Plan
+from slurm_operator.runtime.plan import Action, Plan, soonest
 from slurm_operator.runtime.references import LOADING
+from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.uncreated import explained, look_in
 from slurm_operator.slurm.conf.lint import errors, lint
 
 RESTART = ("StatefulSet", "ConfigMap")
@@ -43,13 +46,35 @@ def decide(seen: Seen) -> Plan[ControllerHands]:
         actions += [*unwanted(children, objects), *refreshed(seen), *misnamed(seen), *replaced(seen)]
         if is_changing(children, objects) and not seen.refusals:
             return Plan(tuple(actions))
-    return Plan((*actions, *asked(seen), *report(seen, trouble)), after=next_look(seen))
+    listening = tuple(listened(seen)) if trouble is None else ()
+    missing = seen.slurmctld.missing_for
+    looks: tuple[Action[ControllerHands], ...] = (
+        *asked(seen),
+        *listening,
+        *explained(seen.slurmctld.workload, missing),
+    )
+    after = soonest(next_look(seen), _listen_again(seen) if listening else None, look_in(missing))
+    return Plan((*actions, *looks, *report(seen, trouble)), after=after)
 
 
 def asked(seen: Seen) -> Iterator[LookAtPartitions]:
     """Partitions that the configuration in force closes: slurmctld says whether it has taken that up."""
     if closed := tuple(one.group.name for one in seen.retired if one.ask):
         yield LookAtPartitions(seen.controller.key, closed)
+
+
+def listened(seen: Seen) -> Iterator[Listen]:
+    """Whether slurmctld has accepted a configuration in place: its sidecar says so."""
+    active = active_pod(seen.slurmctld.pods)
+    if active is not None and is_delivering(seen):
+        yield Listen(seen.controller.key, active.metadata.name, active.metadata.uid)
+
+
+def _listen_again(seen: Seen) -> float:
+    pending = seen.controller.status.condition(names.CONDITION_PROGRESSING)
+    since = pending.last_transition_time if pending is not None and pending.reason == PENDING else None
+    is_long = seen.now - seconds_of(since, absent=seen.now) > LONG_SECONDS
+    return PATIENT_SECONDS if is_long or (seen.heard is not None and seen.heard.refusal) else LISTEN_SECONDS
 
 
 def next_look(seen: Seen) -> float | None:
@@ -96,7 +121,8 @@ def unsafe(seen: Seen) -> Trouble | None:
         return None
     rest = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     running = "the running configuration stays in force" if seen.config else "nothing was started"
-    return Trouble("ConfigurationRejected", f"{found[0]}{rest}; {running} until it is corrected")
+    place = place_of(seen.controller, seen.facts, found[0].file, found[0].line)
+    return Trouble("ConfigurationRejected", f"{found[0].told_at(place)}{rest}; {running} until it is corrected")
 
 
 def outdated(seen: Seen) -> Iterator[KubeAction]:
@@ -133,9 +159,9 @@ def refreshed(seen: Seen) -> Iterator[KubeAction]:
     """A touched pod makes its kubelet look for new files at once instead of within a minute or two."""
     if not seen.controller.spec.inplace_reconfigure or seen.config is None:
         return
-    if dict(seen.config.data) != generated_files(seen.controller, seen.facts):
+    if dict(seen.config.data) != delivered_files(seen.controller, seen.facts):
         return  # not before the files are there
-    digest = content_hash(configuration(seen.controller, seen.facts))
+    digest = config_hash(seen.controller, seen.facts)
     for pod in seen.slurmctld.pods:
         if pod.metadata.annotations.get(names.ANNOTATION_CONFIG_GENERATION) != digest and not pod.metadata.terminating:
             yield patch(PODS, pod, {"metadata": {"annotations": {names.ANNOTATION_CONFIG_GENERATION: digest}}})

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from slurm_operator.api import Controller, NodeSet, names
 from slurm_operator.controller.claims import templates_in_force
+from slurm_operator.controller.delivery import Deliveries, Heard, is_broken
 from slurm_operator.controller.partitions import (
     FRESH_SECONDS,
     ClosedPartitions,
@@ -26,7 +27,8 @@ from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.reconcile import Refusals
 from slurm_operator.runtime.references import References, Refs
-from slurm_operator.slurm.conf.groups import read_groups
+from slurm_operator.runtime.uncreated import Refusals as RefusedPods
+from slurm_operator.slurm.conf.groups import read_groups, read_own_partitions, stands_alone
 from slurm_operator.slurm.conf.writer import NodeGroup
 from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known, still_asking
@@ -48,6 +50,8 @@ class Seen:
     """The cluster knows ServiceMonitors."""
     refusals: Refusals
     now: float
+    heard: Heard | None = None
+    """What the sidecar of slurmctld last said about the configuration."""
     retired: tuple[Retired, ...] = ()
     """Partitions that stay in slurm.conf although no NodeSet asks for them."""
     unreadable: tuple[str, ...] = ()
@@ -65,6 +69,8 @@ class Observer:
         references: References,
         views: SlurmViews,
         closed: ClosedPartitions,
+        deliveries: Deliveries,
+        refused_pods: RefusedPods,
         clock: Clock,
         *,
         domain: str,
@@ -77,6 +83,8 @@ class Observer:
         self._references = references
         self._views = views
         self._closed = closed
+        self._deliveries = deliveries
+        self._refused_pods = refused_pods
         self._clock = clock
         self._domain = domain
         self._monitors = monitors
@@ -87,19 +95,23 @@ class Observer:
             self._references.drop(("Controller", key))
             self._watch_jobs(key, False)
             self._closed.forget(key)
+            self._deliveries.forget(key)
             return None
         namespace, name = key
         refs = self._read_refs(controller)
         config = self._caches.store(CONFIG_MAPS).get(namespace, names.config(name))
-        slurmctld = look(self._caches, controller, names.APP_SLURMCTLD, STATEFUL_SETS, names.controller(name))
+        slurmctld = look(
+            self._caches, controller, names.APP_SLURMCTLD, STATEFUL_SETS, names.controller(name), self._refused_pods
+        )
         ref = controller.spec.slurm_key_ref
         ring = self._caches.store(SECRETS).get(namespace, names.key_ring(ref.name)) if ref is not None else None
         facts = self._facts(controller, refs, ring, config, slurmctld.workload)
         unreadable = tuple(
             sorted(name for place, name in self._caches.store(NODESETS).unreadable if place == namespace)
         )
-        in_force = _groups_in_force(controller, config)
-        kept = self._retired(controller, facts, in_force, unreadable)
+        in_force, own = _groups_in_force(controller, config)
+        broken = is_broken(config, controller.status.delivered_config_hash, slurmctld, self._deliveries.heard(key))
+        kept = self._retired(controller, facts, (*in_force, *own), unreadable, broken)
         return Seen(
             controller=controller,
             facts=replace(
@@ -112,6 +124,7 @@ class Observer:
             monitors=self._monitors,
             refusals=(*refusals, *self._shared.get(key, ())),
             now=self._clock.now(),
+            heard=self._deliveries.heard(key),
             retired=kept,
             unreadable=unreadable,
         )
@@ -122,9 +135,13 @@ class Observer:
         facts: ControllerFacts,
         in_force: tuple[NodeGroup, ...],
         unreadable: tuple[str, ...],
+        broken: bool,
     ) -> tuple[Retired, ...]:
         defined = defined_partitions(controller, facts.config_maps)
-        going = leaving(in_force, wanted_groups(facts.nodesets), defined)
+        wanted = wanted_groups(facts.nodesets)
+        going = leaving(in_force, wanted, defined)
+        stay = {group.name for group in (*wanted, *going) if not group.own}
+        going = tuple(one for one in going if not one.own or stands_alone(one, controller.spec.extra_conf, stay))
         key = controller.key
         view, state = self._views.get(key), self._views.state(key)
         evidence = Evidence(
@@ -133,6 +150,7 @@ class Observer:
             closed_at=self._closed.closed_at(key, {group.name for group in going}),
             unreadable=unreadable,
             asking=still_asking(state, self._clock.now()) > 0,
+            broken=broken,
             unreserved=_unreserved(controller),
         )
         kept = retired(going, evidence)
@@ -184,7 +202,11 @@ def _unreserved(controller: Controller) -> frozenset[str]:
     return frozenset(name.strip() for name in listed.split(","))
 
 
-def _groups_in_force(controller: Controller, config: ConfigMap | None) -> tuple[NodeGroup, ...]:
+def _groups_in_force(
+    controller: Controller, config: ConfigMap | None
+) -> tuple[tuple[NodeGroup, ...], tuple[NodeGroup, ...]]:
+    """Return the generated groups, and the partitions of the administrator's own text."""
     if config is None or controller.spec.external:
-        return ()
-    return read_groups(config.data.get("slurm.conf", ""))
+        return (), ()
+    text = config.data.get("slurm.conf", "")
+    return read_groups(text), read_own_partitions(text)

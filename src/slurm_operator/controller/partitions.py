@@ -64,6 +64,8 @@ class Evidence:
     """NodeSets of the namespace that exist and cannot be read: any partition may be theirs."""
     asking: bool = False
     """Slurm has not answered yet, as it was asked only a moment ago."""
+    broken: bool = False
+    """slurmctld does not run with the configuration in force: options of a partition may be the cause."""
     unreserved: frozenset[str] = frozenset()
     """Partitions of which an administrator says that no reservation names them in `AllowedPartitions`."""
 
@@ -84,7 +86,7 @@ def retired(groups: Iterable[NodeGroup], evidence: Evidence) -> tuple[Retired, .
 def _retired(group: NodeGroup, evidence: Evidence) -> Retired | None:
     if evidence.unreadable:
         return Retired(group, f"until NodeSet {evidence.unreadable[0]} can be read")
-    shut = closed(group)
+    shut = closed(group, bare=evidence.broken)
     if not evidence.known:
         why = UNPROVEN if evidence.asking else "until Slurm can be asked whether a job names it"
         return Retired(shut, why, unread=evidence.asking)
@@ -206,7 +208,7 @@ class ClosedPartitions:
         }
 
 
-class ControllerHands(HasKube, Protocol):
+class AsksPartitions(HasKube, Protocol):
     @property
     def partitions(self) -> ClosedPartitions: ...
 
@@ -226,6 +228,6 @@ class LookAtPartitions:
     def describe(self) -> dict[str, Any]:
         return {"action": str(self)}
 
-    async def run(self, hands: ControllerHands) -> Done:
+    async def run(self, hands: AsksPartitions) -> Done:
         await hands.partitions.look(self.cluster, self.partitions)
         return Done(wrote=False)

@@ -4,18 +4,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from slurm_operator.api import names
+from slurm_operator.controller.delivery import is_accepted, refused
 from slurm_operator.controller.observe import Seen
 from slurm_operator.controller.partitions import told
-from slurm_operator.desired.config import configuration
+from slurm_operator.desired.config import config_hash
 from slurm_operator.desired.keyring import progress_of
-from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.model import find_condition
+from slurm_operator.runtime.actions import RecordEvent
 from slurm_operator.runtime.children import KubeAction, reported
 from slurm_operator.runtime.conditions import Verdict, rollout_of, summed_up
 from slurm_operator.runtime.trouble import Trouble
 
+PENDING = "ConfigurationPending"
+SHOWN_DIGITS = 12
+"""Of a hash, in an event."""
 ACTIVE = 1
 """Of several slurmctld only the active one is ever ready."""
 CLAIM_STAYS = "; its claim stays as it was made, since Kubernetes cannot change claim templates"
@@ -32,14 +36,17 @@ def report(seen: Seen, trouble: Trouble | None) -> Iterator[KubeAction]:
         verdicts = summed_up(
             waiting=waiting_for(seen),
             done="slurmctld answers" + (CLAIM_STAYS if seen.facts.claim_templates is not None else ""),
-            blocked=trouble,
+            blocked=trouble or refused_configuration(seen),
             refusals=seen.refusals,
             noticed=claim_trouble(seen) or seen.slurmctld.trouble or unreadable(seen) or rotation_trouble(seen),
         )
-        verdicts = [with_retired(seen, verdict) for verdict in verdicts]
-        hashes = {"configHash": in_force(seen, trouble), "deliveredConfigHash": delivered(seen)}
+        verdicts = [with_delivery(seen, with_retired(seen, verdict), trouble) for verdict in verdicts]
+        hashes = {"configHash": in_force(seen, trouble), "deliveredConfigHash": delivered(seen, trouble)}
     filled = {key: value for key, value in hashes.items() if value}
     yield from reported(CONTROLLERS, seen.controller, verdicts, seen.now, **filled)
+    if (now := hashes.get("deliveredConfigHash")) and now != seen.controller.status.delivered_config_hash:
+        told = f"slurmctld has accepted configuration {now[:SHOWN_DIGITS]}"
+        yield RecordEvent(CONTROLLERS, seen.controller, names.EVENT_CONFIGURATION_DELIVERED, told)
 
 
 def waiting_for(seen: Seen) -> str:
@@ -81,16 +88,41 @@ def in_force(seen: Seen, trouble: Trouble | None) -> str:
     """What the cluster should run: while the spec is not accepted, what was asked for before."""
     if trouble is not None:
         return seen.controller.status.config_hash
-    return content_hash(configuration(seen.controller, seen.facts))
+    return config_hash(seen.controller, seen.facts)
 
 
-def delivered(seen: Seen) -> str:
-    """What every slurmctld pod was given to read; nothing while they differ."""
-    inplace = seen.controller.spec.inplace_reconfigure
-    note = names.ANNOTATION_CONFIG_GENERATION if inplace else names.ANNOTATION_SLURM_CONFIG_HASH
-    pods = [pod for pod in seen.slurmctld.pods if not pod.metadata.terminating]
-    given = {pod.metadata.annotations.get(note, "") for pod in pods}
-    return given.pop() if len(given) == 1 else ""
+def delivered(seen: Seen, trouble: Trouble | None) -> str:
+    """What slurmctld has accepted last."""
+    before = seen.controller.status.delivered_config_hash
+    if trouble is not None:
+        return before
+    wanted = config_hash(seen.controller, seen.facts)
+    return wanted if is_accepted(seen.controller, seen.slurmctld.pods, seen.heard, wanted) else before
+
+
+def is_delivering(seen: Seen) -> bool:
+    """Return whether a configuration in place was not accepted yet."""
+    spec = seen.controller.spec
+    if spec.external or not spec.inplace_reconfigure:
+        return False
+    return seen.controller.status.delivered_config_hash != config_hash(seen.controller, seen.facts)
+
+
+def refused_configuration(seen: Seen) -> Trouble | None:
+    if not is_delivering(seen):
+        return None
+    return refused(seen.slurmctld.pods, seen.heard, config_hash(seen.controller, seen.facts))
+
+
+def with_delivery(seen: Seen, verdict: Verdict, trouble: Trouble | None) -> Verdict:
+    """A slurmctld with nothing else under way may still have to take up its configuration."""
+    if verdict.type != names.CONDITION_PROGRESSING or verdict.reason != "Settled" or trouble is not None:
+        return verdict
+    if not is_delivering(seen) or delivered(seen, None) == config_hash(seen.controller, seen.facts):
+        return verdict
+    told = "waiting for slurmctld to accept the configuration; see the log of its container reconfigure"
+    unread = f" (which cannot be read: {seen.heard.unread})" if seen.heard is not None and seen.heard.unread else ""
+    return replace(verdict, status="True", reason=PENDING, message=told + unread)
 
 
 def claim_trouble(seen: Seen) -> Trouble | None:

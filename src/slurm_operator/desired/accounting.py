@@ -73,7 +73,7 @@ def _stateful_set(accounting: Accounting, facts: AccountingFacts, conf: str) -> 
     }
     ours = {
         "automountServiceAccountToken": False,
-        "securityContext": pod.SLURM_POD_CONTEXT,
+        "securityContext": pod.pod_context(names.UID_SLURM),
         "containers": [_slurmdbd(accounting)],
         "volumes": [_files(accounting), pod.memory("run")],
     }
@@ -85,7 +85,7 @@ def _stateful_set(accounting: Accounting, facts: AccountingFacts, conf: str) -> 
         "selector": {"matchLabels": _selector(accounting)},
         "template": {
             "metadata": metadata.pod(accounting, _labels(accounting), template.metadata, hashes, "slurmdbd"),
-            "spec": pod.finished(ours, template.spec),
+            "spec": pod.finished(ours, template.spec, confined=True),
         },
     }
     meta = metadata.child(accounting, name, _labels(accounting), template.metadata)

@@ -7,6 +7,7 @@ from slurm_operator.api import Accounting, Controller, NodeSet, names
 from slurm_operator.api.common import LocalObjectReference
 from slurm_operator.desired import endpoints
 from slurm_operator.desired.dns import DEFAULT_DOMAIN, short_name
+from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.slurm.conf.parser import parse
 from slurm_operator.slurm.conf.writer import (
@@ -15,9 +16,11 @@ from slurm_operator.slurm.conf.writer import (
     Scripts,
     SlurmConf,
     cgroup_conf,
+    extra_line,
     max_node_count,
     minimal_slurm_conf,
     slurm_conf,
+    stamped,
 )
 
 Files = Mapping[str, str]
@@ -75,6 +78,37 @@ def generated_files(controller: Controller, facts: ControllerFacts) -> dict[str,
     return files
 
 
+def config_hash(controller: Controller, facts: ControllerFacts) -> str:
+    """Return the hash of every file that slurmctld reads but the keys."""
+    return content_hash(configuration(controller, facts))
+
+
+def place_of(controller: Controller, facts: ControllerFacts, file: str, number: int) -> str:
+    """Name a line of the configuration by the field or the ConfigMap in which a user has written it."""
+    generated = generated_files(controller, facts)
+    if file not in generated:
+        maps = (name for name in referenced(controller) if file in facts.config_maps.get(name, {}))
+        where = f"ConfigMap {next(maps, '')}, {file}"
+        return f"{where} line {number}" if number else where
+    text, extra = generated[file], controller.spec.extra_conf
+    if file == "slurm.conf" and number:
+        if (own := extra_line(text, extra, number)) is not None:
+            return f"extraConf line {own}"
+        partition = parse(text.split("\n")[number - 1]).get("PartitionName")
+        found = (nodeset for nodeset in facts.nodesets if nodeset.slurm_name == partition)
+        if (nodeset := next(found, None)) is not None:
+            return f"partition.config of NodeSet {nodeset.metadata.name}"
+    return f"{file}:{number}" if number else file
+
+
+def delivered_files(controller: Controller, facts: ControllerFacts) -> dict[str, str]:
+    """Return the generated files as they are mounted: slurm.conf with the hash of the whole configuration."""
+    files = generated_files(controller, facts)
+    if not controller.spec.external:
+        files["slurm.conf"] = stamped(files["slurm.conf"], config_hash(controller, facts))
+    return files
+
+
 def referenced(controller: Controller) -> list[str]:
     """Names of the user's ConfigMaps, each once and in a stable order."""
     return sorted({ref.name for ref in (*controller.spec.config_file_refs, *controller.spec.script_refs)})
@@ -112,12 +146,13 @@ def _groups(facts: ControllerFacts) -> tuple[NodeGroup, ...]:
     groups = {group.name: group for group in wanted_groups(facts.nodesets)}
     if not facts.retired:
         return tuple(groups.values())
+    own = [group for group in facts.retired if group.own]
     for group in facts.retired:
-        if groups.setdefault(group.name, group).partition is None:
+        if not group.own and groups.setdefault(group.name, group).partition is None:
             groups[group.name] = group
     # In the order in force: where a group is merely kept, the text does not change and slurmctld does not restart.
     place = {name: number for number, name in enumerate(facts.standing)}
-    return tuple(sorted(groups.values(), key=lambda group: place.get(group.name, len(place))))
+    return tuple(sorted([*groups.values(), *own], key=lambda group: place.get(group.name, len(place))))
 
 
 def _partition(nodeset: NodeSet) -> str | None:

@@ -13,7 +13,7 @@ from slurm_operator.api.common import Metadata, ServiceSpec
 from slurm_operator.api.controller import MetricEndpoint
 from slurm_operator.api.meta import without_nulls
 from slurm_operator.desired import metadata, pod
-from slurm_operator.desired.config import ControllerFacts, configuration, generated_files, referenced
+from slurm_operator.desired.config import ControllerFacts, config_hash, delivered_files, referenced
 from slurm_operator.desired.dns import full_name
 from slurm_operator.desired.scripts import script
 from slurm_operator.desired.service import LOGIN_PORT, headless_service, member_service, port, service
@@ -99,7 +99,7 @@ def active_label(controller: Controller) -> dict[str, str]:
 def config_map(controller: Controller, facts: ControllerFacts) -> Manifest:
     extra = controller.spec.template.metadata if controller.spec.external else None
     meta = metadata.child(controller, names.config(controller.metadata.name), labels(controller), extra)
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": generated_files(controller, facts)}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": delivered_files(controller, facts)}
 
 
 def stateful_set(controller: Controller, facts: ControllerFacts) -> Manifest:
@@ -137,13 +137,13 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
     spec = controller.spec
     hashes = {names.ANNOTATION_SLURM_KEY_HASH: facts.slurm_key_hash, names.ANNOTATION_JWT_KEY_HASH: facts.jwt_key_hash}
     if not spec.inplace_reconfigure:
-        hashes[names.ANNOTATION_SLURM_CONFIG_HASH] = metadata.content_hash(configuration(controller, facts))
+        hashes[names.ANNOTATION_SLURM_CONFIG_HASH] = config_hash(controller, facts)
     pod_labels = {**labels(controller), **active_label(controller)}
     meta = metadata.pod(controller, pod_labels, spec.template.metadata, hashes, "slurmctld")
     sidecars = [_reconfigure(controller)] if spec.inplace_reconfigure else []
     ours: Manifest = {
         "automountServiceAccountToken": False,
-        "securityContext": pod.SLURM_POD_CONTEXT,
+        "securityContext": pod.pod_context(names.UID_SLURM),
         "dnsConfig": {"searches": _names_of_clients(controller, facts.domain)},
         "initContainers": [*sidecars, pod.log_sidecar("slurmctld", spec.logfile)],
         "containers": [_slurmctld(controller)],
@@ -152,7 +152,7 @@ def _pod_template(controller: Controller, facts: ControllerFacts) -> Manifest:
     if spec.high_availability:
         apart = pod.hostname_anti_affinity({"matchLabels": selector(controller)})
         ours["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    return {"metadata": meta, "spec": pod.finished(ours, spec.template.spec)}
+    return {"metadata": meta, "spec": pod.finished(ours, spec.template.spec, confined=True)}
 
 
 def _names_of_clients(controller: Controller, domain: str) -> list[str]:

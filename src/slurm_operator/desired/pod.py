@@ -15,9 +15,14 @@ PRIVATE_BUT_EXECUTABLE = 0o610
 PUBLIC = 0o644
 
 
-def finished(ours: Manifest, users: Manifest) -> Manifest:
-    """The pod spec with the user's template merged in; every container must have got an image."""
+def finished(ours: Manifest, users: Manifest, *, confined: bool = False) -> Manifest:
+    """The pod spec with the user's template merged in; every container must have got an image.
+
+    `confined` containers cannot gain rights that the user does not ask for, as PodSecurity `restricted` wants it.
+    """
     merged = merge_pod_spec(ours, users)
+    if confined:
+        _confine(ours, merged)
     for kind in ("initContainers", "containers"):
         for container in merged.get(kind, []):
             if not container.get("image"):
@@ -25,6 +30,22 @@ def finished(ours: Manifest, users: Manifest) -> Manifest:
                     f"container {container.get('name', '')} has no image: set {container.get('name')}.image"
                 )
     return merged
+
+
+def _confine(ours: Manifest, merged: Manifest) -> None:
+    """Take all capabilities from the containers of ours that need none."""
+    of_pod = merged.get("securityContext") or {}
+    for kind in ("initContainers", "containers"):
+        names_of_ours = {container["name"] for container in ours.get(kind, [])}
+        for container in merged.get(kind, []):
+            context = container.get("securityContext") or {}
+            is_root = context.get("runAsUser", of_pod.get("runAsUser")) == 0
+            asks = context.get("privileged") or context.get("capabilities") or context.get("allowPrivilegeEscalation")
+            if container.get("name") in names_of_ours and not is_root and not asks:
+                container["securityContext"] = {**context, **_CONFINED}
+
+
+_CONFINED: Manifest = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def container(name: str, users: Container, **ours: Any) -> Manifest:
@@ -135,4 +156,6 @@ def hostname_anti_affinity(expressions: Manifest) -> Manifest:
     return {"topologyKey": "kubernetes.io/hostname", "labelSelector": expressions}
 
 
-SLURM_POD_CONTEXT = {**nonroot(names.UID_SLURM), "fsGroup": names.UID_SLURM}
+def pod_context(user: int) -> Manifest:
+    """The security context of a pod whose containers all run as one user."""
+    return {**nonroot(user), "fsGroup": user, "seccompProfile": {"type": "RuntimeDefault"}}

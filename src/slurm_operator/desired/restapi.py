@@ -38,7 +38,7 @@ def _deployment(restapi: RestApi, facts: RestApiFacts) -> Manifest:
     hashes = {names.ANNOTATION_SLURM_CONFIG_HASH: facts.slurm_conf_hash}
     ours = {
         "automountServiceAccountToken": False,
-        "securityContext": {**pod.nonroot(names.UID_NOBODY), "fsGroup": names.UID_NOBODY},
+        "securityContext": pod.pod_context(names.UID_NOBODY),
         "containers": [_slurmrestd(restapi, facts.controller)],
         "volumes": [_files(facts.controller)],
     }
@@ -48,7 +48,7 @@ def _deployment(restapi: RestApi, facts: RestApiFacts) -> Manifest:
         "selector": {"matchLabels": _selector(restapi)},
         "template": {
             "metadata": metadata.pod(restapi, _labels(restapi), template.metadata, hashes, "slurmrestd"),
-            "spec": pod.finished(ours, template.spec),
+            "spec": pod.finished(ours, template.spec, confined=True),
         },
     }
     meta = metadata.child(restapi, names.restapi(restapi.metadata.name), _labels(restapi), template.metadata)

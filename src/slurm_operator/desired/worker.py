@@ -213,8 +213,7 @@ def _slurmd(nodeset: NodeSet, controller: Controller) -> Manifest:
         args=["-Z", "--conf-server", conf_server, *node_conf_arguments(nodeset.slurm_name, spec.extra_conf)],
         env=[
             {"name": TOPOLOGY_VARIABLE, "valueFrom": topology},
-            {"name": "POD_CPUS", "value": str(math.ceil(_limit(nodeset, "cpu")))},
-            {"name": "POD_MEMORY", "value": str(int(_limit(nodeset, "memory")) // 2**20)},
+            *_limits(nodeset),
         ],
         ports=[pod.port("slurmd", names.PORT_SLURMD), *([pod.port("ssh", names.PORT_SSH)] if spec.ssh_enabled else [])],
         startupProbe=pod.http_probe("/livez", "slurmd", **pod.STARTING),
@@ -233,6 +232,27 @@ _SSH_MOUNTS = (
     pod.mount("ssh-config", "/etc/ssh/sshd_config", "sshd_config"),
     pod.mount("sssd-conf", "/etc/sssd/sssd.conf", "sssd.conf"),
 )
+
+
+def _limits(nodeset: NodeSet) -> list[Manifest]:
+    """The size of the node. A limit that the NodeSet leaves open may come from a LimitRange when the pod is created.
+
+    Where none does, Kubernetes gives what the whole Kubernetes Node has to offer: POD_UNLIMITED has the image find out.
+    """
+    cpus, memory = _limit(nodeset, "cpu"), _limit(nodeset, "memory")
+    entries = [
+        {"name": "POD_CPUS", "value": str(math.ceil(cpus))} if cpus else _from_kubernetes("POD_CPUS", "cpu", "1"),
+        {"name": "POD_MEMORY", "value": str(int(memory) // 2**20)}
+        if memory
+        else _from_kubernetes("POD_MEMORY", "memory", "1Mi"),
+    ]
+    unlimited = [name for name, limit in (("cpu", cpus), ("memory", memory)) if not limit]
+    return [*entries, *([{"name": "POD_UNLIMITED", "value": " ".join(unlimited)}] if unlimited else [])]
+
+
+def _from_kubernetes(name: str, resource: str, divisor: str) -> Manifest:
+    field = {"containerName": "slurmd", "resource": f"limits.{resource}", "divisor": divisor}
+    return {"name": name, "valueFrom": {"resourceFieldRef": field}}
 
 
 def _limit(nodeset: NodeSet, resource: str) -> Any:

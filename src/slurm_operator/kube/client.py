@@ -155,6 +155,12 @@ class Client:
         except msgspec.DecodeError as error:
             raise _unintelligible(call, error) from error
 
+    async def log(self, res: Resource[T], name: str, namespace: str, *, container: str, lines: int) -> str:
+        """The end of what a container of a pod wrote."""
+        call, path = Call.on(res, "get", namespace, name, "log"), res.path(namespace, name, "log")
+        found = await self._send(call, "GET", path, params={"container": container, "tailLines": str(lines)})
+        return found.decode(errors="replace")
+
     async def version(self) -> str:
         """The server's own version; also the quickest way to learn whether we can talk to it at all."""
         call = Call("get", "/version", "version")

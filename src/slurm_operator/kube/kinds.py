@@ -290,6 +290,8 @@ class Event(Model):
     note: str = ""
     regarding: ObjectReference = ObjectReference()
     series: EventSeries | None = None
+    event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
 
 
 class NamespaceStatus(Model):

@@ -15,6 +15,7 @@ from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import CONFIG_MAPS, CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS
 from slurm_operator.kube.resource import Manifest
 from slurm_operator.nodeset.choose import Cause, Choice, awaits_records, choose, is_fresh, recorded
+from slurm_operator.nodeset.claims import make_lost_claims
 from slurm_operator.nodeset.drains import (
     REMOVAL,
     Wish,
@@ -80,6 +81,7 @@ def decide(world: World) -> Plan[Any]:
             *remove(world, choice),
             *replace_lost(world),
             *replace_finished(world),
+            *make_lost_claims(world, choice.condemned),
             *create(world, choice, revision),
             *tell(world, choice, wanted, revision),
             *say(world, choice, wanted, status),
@@ -296,7 +298,16 @@ def create(world: World, choice: Choice, revision: str) -> Iterator[NodeSetActio
     for slot in due:
         claims = [Apply(PERSISTENT_VOLUME_CLAIMS, claim) for claim in worker_claims(world.nodeset, slot)]
         pod = CreateWorker(PODS, worker_pod(world.nodeset, choice.template, slot, revision, world.ownership.budget_uid))
-        yield InOrder((*claims, pod), lane=pod.lane) if claims else pod
+        told = told_of(world, choice, slot.name, revision)
+        yield InOrder((*claims, pod, *told), lane=pod.lane) if claims or told else pod
+
+
+def told_of(world: World, choice: Choice, name: str, revision: str) -> tuple[RecordEvent, ...]:
+    """An event for a worker that takes the place of another one; scaling up is told as a whole."""
+    if choice.desired > world.nodeset.status.desired:
+        return ()
+    note = f"created worker {name}, revision {revision}"
+    return (RecordEvent(NODESETS, world.nodeset, names.EVENT_SUCCESSFUL_CREATE, note),)
 
 
 def retry_in(world: World, pod_name: str) -> float:

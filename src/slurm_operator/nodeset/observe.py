@@ -13,7 +13,15 @@ from slurm_operator.kube.indexes import (
     controller_key,
     instance_key,
 )
-from slurm_operator.kube.kinds import CONTROLLER_REVISIONS, NODES, POD_DISRUPTION_BUDGETS, PODS, STATEFUL_SETS, Pod
+from slurm_operator.kube.kinds import (
+    CONTROLLER_REVISIONS,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    STATEFUL_SETS,
+    Pod,
+)
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.identity import slurm_name
@@ -87,6 +95,12 @@ class Observer:
             slurm=self._slurm(nodeset, controller, mine, memory, now),
             has_restapi=view is not None,
             jobs=view.jobs if view is not None else None,
+            claims=frozenset(
+                claim.metadata.name
+                for claim in self._caches.store(PERSISTENT_VOLUME_CLAIMS).by_index(
+                    BY_INSTANCE, instance_key(namespace, names.APP_SLURMD, name)
+                )
+            ),
             facts=facts,
             lacking=lacking,
             failures=memory.note_failures(mine, now),

@@ -136,10 +136,10 @@ class NodeSetReconciler:
 
 
 def _pods(actions: Iterable[object]) -> frozenset[str]:
-    """Return the names of the pods that actions create, alone or after their claims."""
-    last = (action.actions[-1] if isinstance(action, InOrder) else action for action in actions)
-    made = (action for action in last if isinstance(action, Create) and action.resource is PODS)
-    return frozenset(action.manifest["metadata"]["name"] for action in made)
+    """Return the names of the pods that actions create, alone or between their claims and an event."""
+    parts = (part for action in actions for part in (action.actions if isinstance(action, InOrder) else (action,)))
+    made = (part for part in parts if isinstance(part, Create) and part.resource is PODS)
+    return frozenset(part.manifest["metadata"]["name"] for part in made)
 
 
 async def _with_jobs(world: World, slurm: PatientSlurm) -> World:

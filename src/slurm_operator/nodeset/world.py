@@ -128,6 +128,8 @@ class World:
     """Without a controller, with the labels of this NodeSet."""
     ownership: Ownership = field(default_factory=Ownership)
     nodes: Mapping[str, Node] = field(default_factory=dict)
+    claims: frozenset[str] = frozenset()
+    """Names of the claims of this NodeSet's workers that exist."""
     facts: WorkerFacts | None = None
     """What new pods are made from; None while something they need is missing."""
     lacking: Trouble | None = None

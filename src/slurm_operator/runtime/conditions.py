@@ -125,6 +125,8 @@ def rollout_of(workload: StatefulSet | Deployment | None, what: str, ready: int 
     enough = wanted if ready is None else ready
     if status.observed_generation < workload.metadata.generation:
         return f"waiting for Kubernetes to take up the change of {what}"
+    if status.replicas < wanted:
+        return f"waiting for {what} to be created: {status.replicas} of {wanted} pods exist"
     if status.updated_replicas < wanted:
         return f"waiting for {what} to be replaced: {status.updated_replicas} of {wanted} done"
     if status.ready_replicas < enough:

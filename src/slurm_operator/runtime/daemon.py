@@ -10,6 +10,7 @@ from slurm_operator.kube.resource import Resource
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import Children, owned
 from slurm_operator.runtime.trouble import Trouble, is_silent, trouble_of
+from slurm_operator.runtime.uncreated import Refusals, uncreated
 
 W = TypeVar("W", bound=StatefulSet | Deployment)
 
@@ -21,20 +22,30 @@ class Daemon(Generic[W]):
     children: Children = ()
     lost: frozenset[str] = frozenset()
     """Nodes below the pods that do not answer."""
+    missing_for: float | None = None
+    """Seconds for which a StatefulSet has lacked pods."""
+    refusal: str = ""
+    """What its events say against these pods."""
 
     @property
     def trouble(self) -> Trouble | None:
-        return trouble_of(self.pods, self.lost)
+        return trouble_of(self.pods, self.lost) or uncreated(self.workload, self.refusal)
 
 
-def look(caches: Caches, owner: Object, app: str, resource: Resource[W], name: str) -> Daemon[W]:
-    """The daemon `app` of the owner, whose workload has this name."""
+def look(
+    caches: Caches, owner: Object, app: str, resource: Resource[W], name: str, refused: Refusals | None = None
+) -> Daemon[W]:
+    """The daemon `app` of the owner, whose workload has this name; `refused` are pods that it may not create."""
     meta = owner.metadata
     nodes = caches.store(NODES)
     pods = tuple(caches.store(PODS).by_index(BY_INSTANCE, instance_key(meta.namespace, app, meta.name)))
+    workload = caches.store(resource).get(meta.namespace, name)
+    stateful = workload if isinstance(workload, StatefulSet) else None
     return Daemon(
-        workload=caches.store(resource).get(meta.namespace, name),
+        workload=workload,
         pods=pods,
         children=owned(caches, meta.uid),
         lost=frozenset(node for node in {pod.spec.node_name for pod in pods} if is_silent(nodes.get("", node))),
+        missing_for=refused.missing_for(stateful) if refused is not None else None,
+        refusal=refused.words(stateful) if refused is not None else "",
     )

@@ -17,7 +17,7 @@ _CURES = {
     "CreateContainerError": "see the message; the container's spec is not accepted by the node",
     "RunContainerError": "see the message; the container's command or mounts are not accepted by the node",
 }
-_CRASHES = "CrashLoopBackOff"
+CRASHES = "CrashLoopBackOff"
 _CRASH_CURES = {"slurmd": "check extraConf and the partition's config, "}
 _SEE_LOG = "see `kubectl logs --previous` of the container"
 _PATIENCE_RESTARTS = 2
@@ -76,13 +76,19 @@ def pod_trouble(pod: Pod) -> Trouble | None:
     name = _called(pod)
     scheduled = find_condition(pod.status.conditions, "PodScheduled")
     if scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable":
-        return Trouble("Unschedulable", f"{name} fits no node: {scheduled.message}; {_FIT}")
+        return Trouble("Unschedulable", f"{name} fits no node: {scheduled.message}; {_fit(pod, scheduled.message)}")
     for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if trouble := _container_trouble(name, status):
             return trouble
     if pod.status.phase == "Failed":
         return Trouble(pod.status.reason or "PodFailed", f"{name} failed: {pod.status.message or 'see its events'}")
     return None
+
+
+def _fit(pod: Pod, told: str) -> str:
+    """Name what makes a pod fit; workers keep apart from each other unless the NodeSet says otherwise."""
+    apart = "anti-affinity" in told and pod.metadata.labels.get(names.LABEL_APP) == names.APP_SLURMD
+    return f"{_FIT}; oversubscribeNode: true lets workers share a node" if apart else _FIT
 
 
 def _called(pod: Pod) -> str:
@@ -95,7 +101,7 @@ def _container_trouble(pod: str, status: ContainerStatus) -> Trouble | None:
     if last is not None and last.exit_code and status.restart_count >= _PATIENCE_RESTARTS and not status.ready:
         said = last_words(last.message)
         told = f"container {status.name} ends again and again with exit code {last.exit_code}{said and ': '}{said}"
-        return Trouble(_CRASHES, f"{pod}, {told}; {_CRASH_CURES.get(status.name, '')}{_SEE_LOG}")
+        return Trouble(CRASHES, f"{pod}, {told}; {_CRASH_CURES.get(status.name, '')}{_SEE_LOG}")
     waiting = status.state.waiting
     if waiting is None or waiting.reason not in _CURES:
         return None
@@ -104,7 +110,10 @@ def _container_trouble(pod: str, status: ContainerStatus) -> Trouble | None:
 
 
 def last_words(log: str) -> str:
-    """The line in the end of a log that most likely says why the daemon ended."""
-    lines = [_WHEN.sub("", line).strip() for line in log.splitlines() if line.strip()]
-    telling = next((found for word in ("fatal", "error") if (found := [x for x in lines if word in x.lower()])), lines)
-    return telling[-1][:_LONGEST_WORDS] if telling else ""
+    """The line in the end of a log that most likely says why the daemon ended, and the error that led to it."""
+    lines = [_WHEN.sub("", line).strip()[:_LONGEST_WORDS] for line in log.splitlines() if line.strip()]
+    fatal = max((at for at, line in enumerate(lines) if "fatal" in line.lower()), default=None)
+    before = [line for line in lines[:fatal] if "error" in line.lower()][-1:]
+    if fatal is not None:
+        return "; ".join([*before, lines[fatal]])
+    return "".join(before or lines[-1:])

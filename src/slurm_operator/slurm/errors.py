@@ -73,6 +73,12 @@ class ControllerDown(SlurmError):
     outage = True
 
 
+class DatabaseDown(SlurmError):
+    """Says nothing about slurmctld, which works without its accounting."""
+
+    sentence = "slurmrestd cannot reach slurmdbd, or slurmdbd its database, for {call}"
+
+
 class ControllerBusy(SlurmError):
     sentence = "slurmctld was too busy to answer {call}"
     outage = True
@@ -115,6 +121,7 @@ NO_ERROR = 0
 _AUTHENTICATION = 1007
 _NOT_AN_OPERATOR = 2010
 _NODES_BUSY = 2016
+_DATABASE_CONNECTION = 7000
 _CONNECTION = range(1800, 1900)
 _TIMED_OUT = 5004
 _PARSE = range(9200, 9300)
@@ -134,6 +141,8 @@ def from_answer(
 def _kind(status: int, number: int, *, missing: Collection[int], bulk: bool) -> type[SlurmError]:
     if status in (401, 403, 511) or number == _AUTHENTICATION:
         return AuthFailed
+    if number == _DATABASE_CONNECTION:
+        return DatabaseDown
     if status == 504 or number == _TIMED_OUT:
         return ControllerBusy
     if status == 502 or number in _CONNECTION:

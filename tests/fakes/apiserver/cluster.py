@@ -63,6 +63,8 @@ class Cluster:
         self.kinds = Registry(kinds)
         self.storage = Storage()
         self.run_controllers = run_controllers
+        self.logs: dict[tuple[str, str, str], str] = {}
+        """What containers wrote, by namespace, pod and container."""
         self._now = now
         self._settling = False
         self._random = random.Random(seed)

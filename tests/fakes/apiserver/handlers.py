@@ -20,7 +20,8 @@ Query = Mapping[str, str]
 @dataclass(frozen=True, slots=True)
 class Answer:
     code: int
-    body: Json
+    body: Json | str
+    """A text is sent as it is."""
 
 
 class Handlers:
@@ -99,6 +100,11 @@ class Handlers:
                 options |= {"dryRun": ["All"]} if query.get("dryRun") else {}
                 self._cluster.evict(target.name, target.namespace, options)
                 return Answer(201, _success())
+            case "pods", "log", "get":
+                self._cluster.get(target.kind, target.name, target.namespace)
+                written = self._cluster.logs.get((target.namespace, target.name, query.get("container", "")), "")
+                lines = written.splitlines(keepends=True)[-int(query.get("tailLines", len(written) + 1)) :]
+                return Answer(200, "".join(lines))
             case "pods", "binding", "create":
                 self._cluster.bind(target.name, target.namespace, _decode(body)["target"]["name"])
                 return Answer(201, _success())

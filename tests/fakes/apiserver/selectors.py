@@ -24,7 +24,7 @@ _MORE_FIELDS = {
     "Node": frozenset({"spec.unschedulable"}),
     "Namespace": frozenset({"status.phase"}),
     "Secret": frozenset({"type"}),
-    "Event": frozenset({"type", "reason", "regarding.name", "regarding.kind", "involvedObject.name"}),
+    "Event": frozenset({"type", "reason", "regarding.name", "regarding.kind", "regarding.uid", "involvedObject.name"}),
 }
 
 

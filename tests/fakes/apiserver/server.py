@@ -174,6 +174,8 @@ class FakeApiServer:
         self._log(request, target, verb, answer.code)
         if action == Disconnect(after_effect=True):
             await _abort(request)
+        if isinstance(answer.body, str):
+            return web.Response(status=answer.code, text=answer.body)
         return _json(answer.code, answer.body)
 
     def _authenticate(self, request: web.BaseRequest) -> None:

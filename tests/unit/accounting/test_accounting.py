@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slurm_operator.accounting import SLOW_START, Seen, decide
+from slurm_operator.accounting import CONFIRMED, SLOW_START, AskDatabase, Asked, Seen, decide
 from slurm_operator.api import Accounting
 from slurm_operator.kube.kinds import STATEFUL_SETS, Pod, StatefulSet
 from slurm_operator.runtime.children import Children
@@ -15,6 +15,7 @@ from slurm_operator.runtime.times import rfc3339
 from tests.unit.controller.make import (
     KEYS,
     NOW,
+    actions,
     applied,
     degraded,
     deleted,
@@ -111,6 +112,7 @@ def test_a_new_password_restarts_slurmdbd() -> None:
         ("storageConfig: null\n", SECRETS, "StorageConfigMissing", "storageConfig"),
         ("", {**KEYS, "mariadb-password": {"password": b"\xff"}}, "InvalidSpec", "utf-8"),
         ('extraConf: "DbdPrt=6819"\n', SECRETS, "ConfigurationRejected", "stays in force"),
+        ('extraConf: "LogFile=x\\nDbdPrt=6819"\n', SECRETS, "ConfigurationRejected", "extraConf line 2: unknown key"),
         ("service: {spec: {ports: [{name: slurmdbd, port: 1}]}}\n", SECRETS, "InvalidSpec", "slurmdbd"),
     ],
 )
@@ -154,6 +156,38 @@ def test_a_slurmdbd_that_keeps_silent_waits_for_its_database(daemon: Pod, reason
         told = verdict(plan, "Degraded")[2]
         assert "mariadb:3306/slurm_acct_db" in told
         assert "password" in told
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "asks", "lost"),
+    [
+        ({"cluster": None, "ask_in": 0.0}, False, False),
+        ({"ask_in": 3.0}, False, False),
+        ({"ask_in": 0.0}, True, False),
+        ({"ask_in": 0.0, "database": Asked(0.0, CONFIRMED - 1)}, True, False),
+        ({"ask_in": 0.0, "database": Asked(0.0, CONFIRMED)}, True, True),
+        ({"ask_in": 3.0, "database": Asked(0.0, CONFIRMED)}, False, True),
+        ({"cluster": None, "database": Asked(0.0, CONFIRMED)}, False, False),
+    ],
+)
+def test_a_database_that_is_lost_is_told_although_slurmdbd_listens(
+    external: bool, fields: dict[str, Any], asks: bool, lost: bool
+) -> None:
+    of = examples.accounting(EXTERNAL if external else "")
+    plan = decide(seen(of, live(), pod(container="slurmdbd"), **{"cluster": ("slurm", "slurm"), **fields}))
+    assert [action.cluster for action in actions(plan) if isinstance(action, AskDatabase)] == [
+        ("slurm", "slurm")
+    ] * asks
+    assert (ready(plan), degraded(plan)) == (not lost, "DatabaseUnreachable" if lost else "")
+    assert (plan.after is None) == ("cluster" in fields), "it is asked as long as a cluster uses it"
+    if lost:
+        assert ("dbd.example.com:7819" if external else "mariadb:3306") in verdict(plan, "Degraded")[2]
+
+
+def test_a_slurmdbd_that_does_not_run_is_not_asked() -> None:
+    plan = decide(seen(None, live(ready=0), silent(1), cluster=("slurm", "slurm"), ask_in=0.0))
+    assert not [action for action in actions(plan) if isinstance(action, AskDatabase)]
 
 
 def test_a_silent_pod_without_conditions_counts_from_its_start() -> None:

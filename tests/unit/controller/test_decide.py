@@ -10,7 +10,7 @@ from slurm_operator.api import Controller, names
 from slurm_operator.controller.claims import templates_in_force
 from slurm_operator.controller.decide import decide
 from slurm_operator.controller.observe import Seen
-from slurm_operator.desired.config import ControllerFacts, configuration, generated_files
+from slurm_operator.desired.config import ControllerFacts, config_hash, configuration, delivered_files
 from slurm_operator.desired.controller import claim_templates
 from slurm_operator.desired.metadata import content_hash
 from slurm_operator.kube.apply import APPLIED_HASH, digest_of
@@ -189,6 +189,30 @@ def test_a_configuration_that_would_end_slurmctld_is_kept_away_from_it() -> None
     assert "nothing was started" in verdict(fresh, "Degraded")[2]
 
 
+@pytest.mark.parametrize(
+    ("controller", "facts", "place"),
+    [
+        ('extraConf: "# Extra\\nMinJobAge=300\\nSlurmctldPort=many"\n', ControllerFacts(), "extraConf line 3: "),
+        ('extraConf: "MinJobAge=300\\n\\nMinJobAg=300\\n"\n', ControllerFacts(), "extraConf line 3: "),
+        (
+            "extraConf: Include site.conf\nconfigFileRefs: [{name: files}]\n",
+            ControllerFacts(config_maps={"files": {"site.conf": "# first\nMinJobAg=3\n"}}),
+            "ConfigMap files, site.conf line 2: ",
+        ),
+        (
+            "",
+            ControllerFacts(nodesets=(examples.nodeset("partition: {enabled: true, config: MaxTim=3}\n"),)),
+            "partition.config of NodeSet slurm-worker-slinky: ",
+        ),
+    ],
+)
+def test_a_rejected_line_is_named_as_its_author_knows_it(controller: str, facts: ControllerFacts, place: str) -> None:
+    maps = {name: dict(files) for name, files in facts.config_maps.items()}
+    plan = decide(seen(examples.controller(controller), live(), pod(), facts=facts, refs=refs(config_maps=maps)))
+    assert degraded(plan) == "ConfigurationRejected"
+    assert verdict(plan, "Degraded")[2].startswith(place)
+
+
 def test_a_rejected_configuration_leaves_the_hash_of_the_one_in_force() -> None:
     good = seen(None, live(), pod())
     reported = with_status(good.controller, decide(good))
@@ -198,28 +222,11 @@ def test_a_rejected_configuration_leaves_the_hash_of_the_one_in_force() -> None:
     assert status(plan)["configHash"] == reported.status.config_hash
 
 
-@pytest.mark.parametrize("inplace", [True, False])
-def test_the_configuration_that_pods_were_given(inplace: bool) -> None:
-    """Equal to the one wanted as soon as every pod has it; unsaid while they differ."""
-    controller = examples.controller(INPLACE if inplace else "")
-    note = names.ANNOTATION_CONFIG_GENERATION if inplace else names.ANNOTATION_SLURM_CONFIG_HASH
-    wanted = content_hash(configuration(controller, ControllerFacts()))
-
-    def given(*hashes: str) -> object:
-        pods = [pod(f"slurm-controller-{at}", annotations={note: text}) for at, text in enumerate(hashes)]
-        return status(decide(seen(controller, live(controller), *pods))).get("deliveredConfigHash")
-
-    assert given(wanted) == wanted
-    assert given("before", wanted) is None
-    assert given("before") == "before"
-    assert given() is None
-
-
 def test_pods_are_touched_once_the_files_are_there() -> None:
     """In place: the kubelet brings new files at once, but not before they are in the ConfigMap."""
     controller = examples.controller(INPLACE)
-    files = generated_files(controller, ControllerFacts())
-    digest = content_hash(configuration(controller, ControllerFacts()))
+    files = delivered_files(controller, ControllerFacts())
+    digest = config_hash(controller, ControllerFacts())
     note = {"metadata": {"annotations": {names.ANNOTATION_CONFIG_GENERATION: digest}, "uid": "uid-slurm-controller-0"}}
 
     def touched(config: ConfigMap | None, of: Controller = controller, **about: Any) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def nodeset_case() -> list[Manifest]:
 
 
 def daemon_case() -> list[Manifest]:
-    nodeset = examples.nodeset(SSH + "scalingMode: DaemonSet\n")
+    nodeset = examples.nodeset(SSH + "scalingMode: DaemonSet\nslurmd: {image: slurmd:26.05}\n")
     template = worker_template(nodeset, WorkerFacts(controller=examples.controller(), sssd_conf=b"[sssd]"))
     slot = node_slot(nodeset, "node1.us-west-2.example.com")
     config = ssh_config(nodeset)

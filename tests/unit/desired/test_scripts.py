@@ -61,46 +61,84 @@ def test_the_log_sidecar_outlives_its_writers_and_ends_on_a_signal(shell: str, t
 @pytest.fixture
 def mounted(tmp_path: Path) -> Path:
     """Files as the kubelet mounts them, in two versions that say the same."""
-    conf = tmp_path / "etc"
+    folder = tmp_path / "etc"
     for version in ("..one", "..two"):
-        (conf / version).mkdir(parents=True)
-        (conf / version / "slurm.conf").write_text("ClusterName=a\n")
-    (conf / "..data").symlink_to("..one")
-    (conf / "slurm.conf").symlink_to("..data/slurm.conf")
-    return conf
+        (folder / version).mkdir(parents=True)
+        (folder / version / "slurm.conf").write_text(conf("a"))
+    (folder / "..data").symlink_to("..one")
+    (folder / "slurm.conf").symlink_to("..data/slurm.conf")
+    return folder
 
 
-def about(conf: Path, name: str) -> str:
-    settings = f"TOLD={conf.parent / 'told'}\n"
+def about(folder: Path, name: str) -> str:
+    settings = f"TOLD={folder.parent / 'told'}\n"
     text = settings + script("told") + script(name)
-    return text.replace("/etc/slurm", str(conf)).replace("sleep 2", "sleep 0.05")
+    return text.replace("/etc/slurm", str(folder)).replace("sleep 2", "sleep 0.05")
 
 
 def test_reconfigure_follows_files_but_not_the_kubelets_directories(mounted: Path, tmp_path: Path) -> None:
     """scenario 178"""
+    scontrol(tmp_path, PINGED)
     calls = tmp_path / "calls"
-    program(tmp_path / "scontrol", f'echo "$@" >> {calls}\n[ "$(wc -l < {calls})" -gt 1 ]')
     text = about(mounted, "reconfigure").replace("wait $!\n", "wait $!\n echo looked\n", 1)
     with running("bash", text, BIN=str(tmp_path)) as sidecar:
         assert sidecar.stdout is not None
-        assert sidecar.stdout.readline() == "looked\n"
+        assert [sidecar.stdout.readline() for _ in range(2)] == ["accepted a\n", "looked\n"]
         swap(mounted / "..data", "..two")
         assert [sidecar.stdout.readline() for _ in range(2)] == ["looked\n"] * 2
-        (mounted / "..two" / "slurm.conf").write_text("ClusterName=b\n")
-        seen = list(iter(sidecar.stdout.readline, "reconfigured\n"))
-    assert seen[-1] == "configuration changed, reconfiguring\n"
-    assert calls.read_text() == "reconfigure\n" * 2, "the first attempt failed and was repeated"
+        (mounted / "..two" / "slurm.conf").write_text(conf("b"))
+        assert "accepted b\n" in iter(sidecar.stdout.readline, "")
+    assert calls.read_text().startswith("reconfigure\nping\n")
 
-    (mounted / "..two" / "slurm.conf").write_text("ClusterName=c\n")
+    (mounted / "..two" / "slurm.conf").write_text(conf("c"))
     with running("bash", text, BIN=str(tmp_path)) as sidecar:
         assert sidecar.stdout is not None
-        assert "reconfigured\n" in iter(sidecar.stdout.readline, ""), "it changed while the pod was away"
+        assert "accepted c\n" in iter(sidecar.stdout.readline, ""), "it changed while the pod was away"
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        ('echo one; echo "Bad value BLA for State" >&2; exit 1', "refused b: one Bad value BLA for State \n"),
+        (
+            "echo slurm_reconfigure error: Unable to contact slurm controller; exit 1",
+            "waiting b: slurm_reconfigure error",
+        ),
+        ('[ "$1" = reconfigure ] || echo "Slurmctld(primary) at one is DOWN"', "waiting b: Slurmctld(primary) at one"),
+    ],
+    ids=["refused", "not there", "ends after it has answered"],
+)
+def test_only_an_accepted_configuration_counts_as_delivered(
+    mounted: Path, tmp_path: Path, answer: str, line: str
+) -> None:
+    scontrol(tmp_path, answer)
+    with running("bash", about(mounted, "reconfigure"), BIN=str(tmp_path)) as sidecar:
+        assert sidecar.stdout is not None
+        assert sidecar.stdout.readline() == "accepted a\n"
+        (mounted / "..one" / "slurm.conf").write_text(conf("b"))
+        assert sidecar.stdout.readline().startswith(line)
+        scontrol(tmp_path, PINGED)
+        assert sidecar.stdout.readline() == "accepted b\n", "tried again, and nothing was said twice"
+
+
+PINGED = '[ "$1" = reconfigure ] || echo "Slurmctld(primary) at one is UP"'
+
+
+def scontrol(path: Path, answer: str) -> None:
+    """A command that writes down how it is called; replaced at once, as it may be called meanwhile."""
+    fresh = path / "scontrol-new"
+    program(fresh, f'echo "$@" >> {path / "calls"}\n{answer}')
+    fresh.rename(path / "scontrol")
+
+
+def conf(version: str) -> str:
+    return f"ClusterName={version}\n# Configuration {version}\n"
 
 
 def test_workers_follow_a_slurmctld_that_came_back_with_other_files(mounted: Path, tmp_path: Path) -> None:
     """scenario 178"""
     calls = tmp_path / "calls"
-    program(tmp_path / "scontrol", f'echo "$@" >> {calls}')
+    scontrol(tmp_path, PINGED)
     with readiness("503 Standby", "200 OK", "200 OK") as port:
         text = f"PORT={port}\n" + about(mounted, "restarted").replace(") &", "; echo followed)")
         text = text.replace("exec </dev/null >/dev/null 2>&1 &&", "")
@@ -113,7 +151,7 @@ def test_workers_follow_a_slurmctld_that_came_back_with_other_files(mounted: Pat
         assert not calls.exists(), "nobody holds older files than those of the first start"
         (mounted / "..one" / "slurm.conf").write_text("ClusterName=b\n")
         assert follow() == "followed\n"
-    assert calls.read_text() == "reconfigure\n"
+    assert calls.read_text() == "reconfigure\nping\n"
 
 
 @contextmanager

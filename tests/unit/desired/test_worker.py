@@ -62,11 +62,15 @@ def test_template() -> None:
     assert pod["metadata"]["annotations"][names.ANNOTATION_DEFAULT_CONTAINER] == "slurmd"
 
 
+Limit = str | tuple[str, str]
+"""A value, or the resource and the divisor of a reference."""
+
+
 @pytest.mark.parametrize(
     ("extra", "cpus", "memory"),
     [
         ("", "2", "2048"),
-        ("slurmd: {image: x}\n", "0", "0"),
+        ("slurmd: {image: x}\n", ("limits.cpu", "1"), ("limits.memory", "1Mi")),
         ("slurmd: {image: x}\ntemplate: {spec: {resources: {limits: {cpu: 3, memory: 1G}}}}\n", "3", "953"),
         (
             """
@@ -76,13 +80,25 @@ template: {spec: {resources: {limits: {cpu: 8, memory: 1Gi}}}}
             "1",
             "1024",
         ),
-        ("slurmd: {image: x, resources: {limits: {cpu: 0, memory: null}}}\n", "0", "0"),
+        ("slurmd: {image: x, resources: {limits: {memory: 1Gi, cpu: null}}}\n", ("limits.cpu", "1"), "1024"),
+        (
+            "slurmd: {image: x, resources: {limits: {cpu: 0, memory: null}}}\n",
+            ("limits.cpu", "1"),
+            ("limits.memory", "1Mi"),
+        ),
     ],
 )
-def test_resources_of_the_container_come_before_those_of_the_pod(extra: str, cpus: str, memory: str) -> None:
-    """scenario 38"""
-    env = {entry["name"]: entry.get("value") for entry in slurmd_of(examples.nodeset(extra))["env"]}
-    assert (env["POD_CPUS"], env["POD_MEMORY"]) == (cpus, memory)
+def test_resources_of_the_container_come_before_those_of_the_pod(extra: str, cpus: Limit, memory: Limit) -> None:
+    """scenario 38; where neither has a limit, that of a LimitRange counts, which only Kubernetes knows."""
+    env = {entry["name"]: entry for entry in slurmd_of(examples.nodeset(extra))["env"]}
+
+    def limit(name: str) -> Limit:
+        field = env[name].get("valueFrom", {}).get("resourceFieldRef")
+        return (field["resource"], field["divisor"]) if field else str(env[name]["value"])
+
+    assert (limit("POD_CPUS"), limit("POD_MEMORY")) == (cpus, memory)
+    unlimited = [name for name, value in (("cpu", cpus), ("memory", memory)) if isinstance(value, tuple)]
+    assert env.get("POD_UNLIMITED", {}).get("value", "").split() == unlimited
 
 
 def test_wishes_of_the_user() -> None:

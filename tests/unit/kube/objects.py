@@ -300,6 +300,8 @@ WHOLE: dict[str, Json] = {
         "reportingController": "slurm-operator",
         "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": "slurm", "name": "gpu-0", "uid": "0f9d"},
         "series": {"count": 4, "lastObservedTime": "2026-11-03T08:15:30.000000Z"},
+        "eventTime": "2026-11-03T08:15:00.000000Z",
+        "deprecatedLastTimestamp": "2026-11-03T08:15:30Z",
     },
     "ValidatingWebhookConfiguration": {
         "metadata": metadata("slurm-operator"),

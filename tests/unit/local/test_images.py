@@ -126,6 +126,27 @@ class TestWorkerOptions:
         assert self.options("-Z", POD_CPUS="0", POD_MEMORY="0") == ["-Z"]
         assert self.options("-N", "static", POD_CPUS="4") == ["-N", "static"]
 
+    @pytest.mark.parametrize(
+        ("unlimited", "cpu_max", "memory_max", "size"),
+        [
+            ("cpu memory", "max 100000", "max", ""),
+            ("cpu memory", "150000 100000", "max", "CPUs=3"),
+            ("cpu memory", "max 100000", "2147483648", "RealMemory=2048"),
+            ("cpu memory", None, None, ""),
+            ("cpu", "max 100000", "max", "RealMemory=2048"),
+            ("", "max 100000", "max", "CPUs=3 RealMemory=2048"),
+        ],
+    )
+    def test_without_limits_the_whole_machine_counts_and_not_what_kubernetes_leaves_of_it(
+        self, unlimited: str, cpu_max: str | None, memory_max: str | None, size: str, tmp_path: Path
+    ) -> None:
+        """Where the NodeSet sets no limit, POD_CPUS is that of a LimitRange or what the node has to offer."""
+        for name, text in (("cpu.max", cpu_max), ("memory.max", memory_max)):
+            if text is not None:
+                (tmp_path / name).write_text(f"{text}\n")
+        limits = {"POD_CPUS": "3", "POD_MEMORY": "2048", "POD_UNLIMITED": unlimited, "CGROUP": str(tmp_path)}
+        assert self.options("-Z", **limits) == ["-Z", *(["--conf", size] if size else [])]
+
     def test_options_come_from_the_environment_and_from_the_arguments(self) -> None:
         assert self.options("-v", SLURMD_OPTIONS="-Z --conf 'Weight=1'") == ["-Z", "-v", "--conf", "Weight=1"]
 

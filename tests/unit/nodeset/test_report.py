@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from slurm_operator.api import names
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import ControllerRevision, NodeStatus
 from slurm_operator.kube.model import Condition
@@ -13,12 +14,13 @@ from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.readiness import Tally, progressing, ready
 from slurm_operator.nodeset.world import World
-from slurm_operator.runtime.actions import ApplyStatus, Create
+from slurm_operator.runtime.actions import ApplyStatus, Create, RecordEvent
 from slurm_operator.slurm.errors import Unreachable
 from slurm_operator.slurm.known import Unknown
 from tests.unit.nodeset.make import NOW, job_list, known, node, nodeset, record, revision, world
 from tests.unit.nodeset.plans import (
     condition,
+    created,
     events,
     planned,
     pods,
@@ -282,3 +284,21 @@ def test_each_slurm_node_is_counted_once(state: tuple[str, ...], counted: str) -
     counts = {key: status[key] for key in ("slurmIdle", "slurmAllocated", "slurmDown", "slurmDrain")}
     assert {key for key, count in counts.items() if count} == ({counted} if counted else set())
     assert sum(counts.values()) <= 1
+
+
+def test_a_worker_that_is_replaced_is_told_once_it_is_made() -> None:
+    """Scaling up is told as a whole; a single worker that takes the place of another one is told by itself."""
+    before = NodeSetStatus(desired=2)
+    replaced = [
+        (action.reason, action.note)
+        for action in planned(
+            world(nodeset(2, status=before), *pods(0, rev=revision(nodeset(2))), slurm=known(*records(0))), RecordEvent
+        )
+        if action.reason == names.EVENT_SUCCESSFUL_CREATE
+    ]
+    assert replaced == [(names.EVENT_SUCCESSFUL_CREATE, f"created worker gpu-1, revision {revision(nodeset(2))}")]
+    grown = world(
+        nodeset(2, status=NodeSetStatus(desired=1)), *pods(0, rev=revision(nodeset(2))), slurm=known(*records(0))
+    )
+    assert created(grown) == ["gpu-1"]
+    assert names.EVENT_SUCCESSFUL_CREATE not in events(grown)

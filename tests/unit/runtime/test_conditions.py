@@ -59,11 +59,13 @@ def test_how_it_is_summed_up(about: dict[str, object], ready: bool, progressing:
     assert verdicts["Ready"].message == ("done" if ready else about["waiting"] or verdicts["Degraded"].message)
 
 
-def workload(generation: int = 1, observed: int = 1, updated: int = 2, ready: int = 2) -> Deployment:
+def workload(generation: int = 1, observed: int = 1, updated: int = 2, ready: int = 2, replicas: int = 2) -> Deployment:
     return Deployment(
         metadata=ChildMeta(generation=generation),
         spec=WorkloadSpec(replicas=2),
-        status=WorkloadStatus(observed_generation=observed, updated_replicas=updated, ready_replicas=ready),
+        status=WorkloadStatus(
+            observed_generation=observed, replicas=replicas, updated_replicas=updated, ready_replicas=ready
+        ),
     )
 
 
@@ -72,6 +74,7 @@ def workload(generation: int = 1, observed: int = 1, updated: int = 2, ready: in
     [
         (None, None, "to be created"),
         (workload(generation=2), None, "take up the change of it"),
+        (workload(updated=0, ready=0, replicas=0), None, "to be created: 0 of 2 pods exist"),
         (workload(updated=1), None, "to be replaced: 1 of 2 done"),
         (workload(ready=1), None, "to be ready: 1 of 2 are"),
         (workload(ready=0), 1, "to be ready: 0 of 1 are"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from slurm_operator.api import names
 from slurm_operator.kube.kinds import (
     ContainerState,
     ContainerStatus,
@@ -15,13 +16,20 @@ from slurm_operator.kube.model import Condition, ObjectMeta
 from slurm_operator.runtime.trouble import trouble_of
 
 
-def pod(*, terminating: bool = False, name: str = "p", init: bool = False, **status: object) -> Pod:
+def pod(
+    *,
+    terminating: bool = False,
+    name: str = "p",
+    init: bool = False,
+    labels: dict[str, str] | None = None,
+    **status: object,
+) -> Pod:
     gone = "2027-01-15T08:00:00Z" if terminating else None
     containers = status.pop("container", None)
     if containers is not None:
         status["init_container_statuses" if init else "container_statuses"] = (containers,)
     return Pod(
-        metadata=ObjectMeta(name=name, namespace="slurm", deletion_timestamp=gone),
+        metadata=ObjectMeta(name=name, namespace="slurm", deletion_timestamp=gone, labels=labels or {}),
         spec=PodSpec(node_name="k8s-1"),
         status=PodStatus(**status),  # type: ignore[arg-type]  # a table of fields
     )
@@ -42,6 +50,13 @@ def running(restarts: int, exit_code: int, *, ready: bool = False) -> ContainerS
     return ContainerStatus(name="slurmd", ready=ready, restart_count=restarts, last_state=last)
 
 
+WORKER = {names.LABEL_APP: names.APP_SLURMD}
+APART = Condition(
+    type="PodScheduled",
+    status="False",
+    reason="Unschedulable",
+    message="0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules",
+)
 LOG = "[2026-11-16T12:11:23.321] error: odd\n[2026-11-16T12:11:24.097] fatal: bad\nbye\n"
 UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no CPU")
 UNKNOWN = Condition(type="Ready", status="Unknown")
@@ -52,6 +67,7 @@ UNKNOWN = Condition(type="Ready", status="Unknown")
     [
         (pod(), "", ""),
         (pod(conditions=(UNSCHEDULABLE,)), "Unschedulable", "pod slurm/p fits no node: no CPU"),
+        (pod(conditions=(APART,), labels=WORKER), "Unschedulable", "oversubscribeNode: true lets workers share a node"),
         (pod(conditions=(UNKNOWN,)), "NodeLost", "its node k8s-1 does not answer"),
         (pod(conditions=(UNKNOWN,), terminating=True), "NodeLost", "k8s-1"),
         (pod(reason="NodeLost"), "NodeLost", "k8s-1"),
@@ -61,7 +77,11 @@ UNKNOWN = Condition(type="Ready", status="Unknown")
         (pod(container=waiting("CreateContainerConfigError")), "CreateContainerConfigError", "create the Secret"),
         (pod(container=waiting("CrashLoopBackOff", 1)), "", ""),
         (pod(container=waiting("CrashLoopBackOff", 2, exit_code=3)), "CrashLoopBackOff", "again with exit code 3; see"),
-        (pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", LOG)), "CrashLoopBackOff", "1: fatal: bad; see"),
+        (
+            pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", LOG)),
+            "CrashLoopBackOff",
+            "1: error: odd; fatal: bad; see",
+        ),
         (pod(container=waiting("CrashLoopBackOff", 2, 1, "back-off", "\n")), "CrashLoopBackOff", "code 1; see"),
         (pod(container=running(2, exit_code=1)), "CrashLoopBackOff", "container slurmd"),
         (pod(container=running(2, exit_code=1)), "CrashLoopBackOff", "check extraConf"),

@@ -20,7 +20,7 @@ def test_a_good_configuration_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("extra", "expected"),
     [
-        ("ReturnToServce=2", "slurm.conf:4: unknown key ReturnToServce (did you mean returntoservice?)"),
+        ("ReturnToServce=2", "slurm.conf:4: unknown key ReturnToServce (did you mean ReturnToService?)"),
         ("Qwertyuiop=2", "slurm.conf:4: unknown key Qwertyuiop (Slurm 26.05 does not know it)"),
         ("nonsense", "slurm.conf:4: cannot read 'nonsense'"),
         ("SlurmdTimeout=30 KillWait=3", "cannot read what follows SlurmdTimeout: 'KillWait'"),
@@ -32,7 +32,7 @@ def test_a_good_configuration_has_no_findings() -> None:
         ("PartitionName=p Nodes=gone", "partition p: no node or NodeSet is called gone"),
         ("PartitionName=p Nodes=ALL,a", "ALL must stand alone"),
         ("PartitionName=p Nodes=a\nPartitionName=p Nodes=a", "slurm.conf:5: partition p is defined twice"),
-        ("PartitionName=p Nodes=a MaxTim=3", "PartitionName=p: unknown option MaxTim (did you mean maxtime?)"),
+        ("PartitionName=p Nodes=a MaxTim=3", "PartitionName=p: unknown option MaxTim (did you mean MaxTime?)"),
         ("PartitionName=p Nodes=a oops", "PartitionName=p: cannot read 'oops'"),
         ("PartitionName=p Nodes=a Topology=t", "partition p: topology t is not in topology.yaml"),
         ("include nodes.conf", "includes nodes.conf, which is not there"),

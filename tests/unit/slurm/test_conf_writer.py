@@ -60,6 +60,7 @@ def test_the_worked_example() -> None:
         "SlurmdPort=6818",
         "SlurmdSpoolDir=/var/spool/slurmd",
         "MaxNodeCount=1024",
+        "MailProg=/bin/true",
         "SlurmctldLogFile=/var/log/slurm/slurmctld.log",
         "SlurmSchedLogFile=/var/log/slurm/slurmctld.log",
         "SlurmdLogFile=/var/log/slurm/slurmd.log",
@@ -91,7 +92,7 @@ def test_everything_at_once() -> None:
     lines = content(slurm_conf(conf))
     assert lines[2:4] == ["SlurmctldHost=c-0(c-0.int.ns)", "SlurmctldHost=c-1(c-1.int.ns)"]
     assert "MaxNodeCount=4096" in lines
-    assert lines[17:] == [
+    assert lines[18:] == [
         "AuthAltParameters=jwt_key=/etc/slurm/jwt.key,jwks=/etc/slurm/jwks.json",
         "AuthInfo=use_client_ids",
         "SlurmctldParameters=enable_configless,reconfig_on_restart",
@@ -237,3 +238,16 @@ def test_the_small_files() -> None:
         "AuthenticationMethods publickey password\n"
     )
     assert authorized_keys("ssh-ed25519 AAAA me\n").split("\n")[1] == "ssh-ed25519 AAAA me"
+
+
+@pytest.mark.parametrize(
+    ("extra", "programs"),
+    [
+        ("", ["/bin/true"]),
+        ("MinJobAge=3\n", ["/bin/true"]),
+        ("mailprog=/usr/bin/mail\n", ["/usr/bin/mail"]),
+    ],
+)
+def test_without_a_mail_program_slurmctld_need_not_complain(extra: str, programs: list[str]) -> None:
+    conf = slurm_conf(SlurmConf(cluster_name="c", hosts=(Host("ctl"),), service="ctl", extra=extra))
+    assert [line.value for line in parse(conf).all("MailProg")] == programs

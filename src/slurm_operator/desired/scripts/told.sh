@@ -8,8 +8,17 @@ fingerprint() {
 told() {
     cat "$TOLD" 2>/dev/null || fingerprint | tee "$TOLD"
 }
-# slurmctld hands its files to the workers only when it is told to reconfigure, not when it starts.
+# The hash by which the operator knows these files: the last line of slurm.conf.
+stamp() {
+    sed -n '$s/^# Configuration //p' /etc/slurm/slurm.conf
+}
+# slurmctld hands its files to the workers only when it is told to reconfigure, not when it starts. Its answer is no
+# promise: with some files it answers first and ends then.
 tell() {
-    current=$(fingerprint)
-    scontrol reconfigure && echo "$current" >"$TOLD"
+    current=$(fingerprint) offered=$(stamp)
+    words=$(scontrol reconfigure 2>&1) && sleep 2 && answers && echo "$current" >"$TOLD"
+}
+answers() {
+    words=$(scontrol ping 2>&1) || :
+    case $words in *" is UP"*) ;; *) return 1 ;; esac
 }

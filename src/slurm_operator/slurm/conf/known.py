@@ -4,8 +4,12 @@ Gathered by asking the programs themselves: every word found in their binaries w
 "unrecognized" is here. The kinds of values come from the complaints about `abc`, 70000 and 99999999999.
 """
 
+SPELLING: dict[str, str] = {}
+"""Each key as Slurm's manual writes it, by the key in small letters."""
+
 
 def _keys(text: str) -> frozenset[str]:
+    SPELLING.update((word.lower(), word) for word in text.split())
     return frozenset(word.lower() for word in text.split())
 
 

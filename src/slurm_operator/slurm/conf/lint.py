@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from slurm_operator.slurm.conf import known
-from slurm_operator.slurm.conf.parser import Conf, Line, parse
+from slurm_operator.slurm.conf.parser import Conf, Line, host_items, parse
 from slurm_operator.slurm.conf.topology import read_topologies
 
 CONFIG_MAP_LIMIT = 1024 * 1024
@@ -44,7 +44,10 @@ class Finding:
     hint: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
+        return self.told_at(f"{self.file}:{self.line}" if self.line else self.file)
+
+    def told_at(self, place: str) -> str:
+        """Say it with another name of the place."""
         return f"{place}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
@@ -135,7 +138,7 @@ def _readable_record(line: Line, keys: frozenset[str]) -> Iterator[Finding]:
 
 def _nearest(key: str, keys: frozenset[str]) -> str:
     found = difflib.get_close_matches(key.lower(), keys, n=1)
-    return f"did you mean {found[0]}?" if found else "Slurm 26.05 does not know it"
+    return f"did you mean {known.SPELLING[found[0]]}?" if found else "Slurm 26.05 does not know it"
 
 
 def _values(candidate: Candidate) -> Iterator[Finding]:
@@ -180,12 +183,12 @@ def _partitions(candidate: Candidate) -> Iterator[Finding]:
 
 def _known_nodes(candidate: Candidate) -> frozenset[str]:
     named = {line.value for line in candidate.conf.all("NodeSet")}
-    declared = {node for line in candidate.conf.all("NodeName") for node in _host_items(line.value)}
+    declared = {node for line in candidate.conf.all("NodeName") for node in host_items(line.value)}
     return frozenset(named | declared | candidate.facts.nodes)
 
 
 def _partition_nodes(line: Line, known_nodes: frozenset[str]) -> Iterator[Finding]:
-    items = _host_items(line.get("Nodes") or "")
+    items = host_items(line.get("Nodes") or "")
     if items == ["ALL"]:
         return
     for item in items:
@@ -194,11 +197,6 @@ def _partition_nodes(line: Line, known_nodes: frozenset[str]) -> Iterator[Findin
         elif item not in known_nodes:
             hint = "ALL must stand alone" if item.upper() == "ALL" else "name a NodeSet of this cluster, or ALL"
             yield _error(line, f"partition {line.value}: no node or NodeSet is called {item}", hint)
-
-
-def _host_items(text: str) -> list[str]:
-    """The comma-separated parts of a host list; a comma inside brackets does not separate."""
-    return [item for item in re.split(r",(?![^\[]*\])", text) if item]
 
 
 def _topology(candidate: Candidate) -> Iterator[Finding]:

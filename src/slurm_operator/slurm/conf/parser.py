@@ -108,6 +108,11 @@ def one_line(text: str, name: str) -> str:
     return text.strip(_BLANK)
 
 
+def host_items(text: str) -> list[str]:
+    """The comma-separated parts of a host list; a comma inside brackets does not separate."""
+    return [item for item in re.split(r",(?![^\[]*\])", text) if item]
+
+
 def _lines(text: str, file: str, resolve: Resolver | None, depth: int) -> Iterator[Line]:
     for number, logical in _logical_lines(text):
         include = _INCLUDE.fullmatch(logical)

@@ -20,6 +20,11 @@ MAX_NODE_COUNT = 65533  # what slurmctld can number
 GROUPS = "NodeSets and partitions"
 """Title of the section that `groups.py` reads back."""
 
+EXTRA = "Extra"
+"""Title of the section that holds the user's own text."""
+STAMP = "# Configuration "
+"""Begins the last line of a delivered slurm.conf, which carries the hash of all files."""
+
 _JWT_KEY = f"jwt_key={CONF_DIR}/jwt.key"
 _JWKS = f"jwks={CONF_DIR}/jwks.json"
 
@@ -47,6 +52,8 @@ class NodeGroup:
 
     name: str
     partition: str | None = None
+    own: bool = False
+    """A partition of the administrator's own: no Slurm NodeSet has its name, and the options name the nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,23 @@ def slurm_conf(conf: SlurmConf) -> str:
         (GROUPS, _groups(conf.groups)),
         *_extra(conf.extra, merged),
     )
+
+
+def stamped(slurm_conf: str, config_hash: str) -> str:
+    """Return the file with the hash by which the sidecar of slurmctld tells the operator what it has delivered."""
+    return f"{slurm_conf}{STAMP}{config_hash}\n"
+
+
+def unstamped(slurm_conf: str) -> str:
+    """Return the file without that hash, which also changes with other files."""
+    text, found, _ = slurm_conf.rpartition(STAMP)
+    return text if found else slurm_conf
+
+
+def stamp_of(slurm_conf: str) -> str:
+    """Return that hash; nothing if the file has none."""
+    _, found, config_hash = slurm_conf.rpartition(STAMP)
+    return config_hash.strip() if found else ""
 
 
 def minimal_slurm_conf(cluster_name: str, slurmctld: Endpoint, accounting: Endpoint | None) -> str:
@@ -175,6 +199,8 @@ def _general(conf: SlurmConf) -> list[str]:
             SlurmdSpoolDir="/var/spool/slurmd",
             MaxNodeCount=str(conf.max_nodes),
         ),
+        # Images have no mail program, which slurmctld calls an error at each start.
+        *_when(parse(conf.extra).get("MailProg") is None, MailProg="/bin/true"),
     ]
 
 
@@ -220,9 +246,11 @@ def _scripts(scripts: Scripts) -> list[str]:
 def _groups(groups: Iterable[NodeGroup]) -> list[str]:
     lines = []
     for group in groups:
-        lines.append(str(Line((Pair("NodeSet", group.name), Pair("Feature", group.name)))))
+        if not group.own:
+            lines.append(str(Line((Pair("NodeSet", group.name), Pair("Feature", group.name)))))
         if group.partition is not None:
-            head = Line((Pair("PartitionName", group.name), Pair("Nodes", group.name)))
+            nodes = () if group.own else (Pair("Nodes", group.name),)
+            head = Line((Pair("PartitionName", group.name), *nodes))
             lines.append(f"{head} {one_line(group.partition, f'partition {group.name}')}".rstrip())
     return lines
 
@@ -237,4 +265,11 @@ def _extra(extra: str, merged: dict[str, list[str]]) -> list[tuple[str, list[str
         for key, options in sorted(merged.items(), reverse=True)
         if (value := users.get(key)) is not None
     ]
-    return [("Extra", [extra.rstrip("\n")]), ("Merged", again)]
+    return [(EXTRA, [extra.rstrip("\n")]), ("Merged", again)]
+
+
+def extra_line(text: str, extra: str, number: int) -> int | None:
+    """Return which line of the user's own text a line of a generated file is, if any."""
+    begin = text.split("\n").index(f"# {EXTRA}") + 1 if extra.strip() else number
+    end = begin + extra.rstrip("\n").count("\n") + 1
+    return number - begin if begin < number <= end else None
