@@ -17,6 +17,7 @@ from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.nodeset.choose import choose
 from slurm_operator.nodeset.job_details import JobDetails
 from slurm_operator.nodeset.overdue import waiting_for_jobs
+from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.times import rfc3339
 from slurm_operator.slurm import rest
 from slurm_operator.slurm.client import SlurmClient
@@ -34,7 +35,7 @@ from slurm_operator.slurm.states import (
     is_responding,
     pod_conditions,
 )
-from tests.e2e.slurm_rest import Clock, cancel, client_of, in_state, run_external, submit, until, until_state
+from tests.e2e.slurm_rest import cancel, client_of, in_state, run_external, submit, until, until_state
 from tests.unit.nodeset import make
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
@@ -242,7 +243,7 @@ async def test_a_report_names_user_start_and_end_of_a_job_and_how_to_end_it(
         with monkeypatch.context() as patched:
             patched.setattr(rest, "VERSIONS", (version,))
             async with client_of(lab) as asking:
-                facts = await JobDetails(Clock()).read(("slurm", "gpu"), asking, [job])
+                facts = await JobDetails(SystemClock()).read(("slurm", "gpu"), asking, [job])
                 assert asking.version == version
         world = replace(seen, job_facts=facts, now=now)
         (told,) = waiting_for_jobs(world, choose(world, "revision"))

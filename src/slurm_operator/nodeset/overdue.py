@@ -11,7 +11,7 @@ from slurm_operator.api import names
 from slurm_operator.api.values import report_waiting
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.drains import REMOVAL, left_behind
-from slurm_operator.nodeset.waiting import END_OF_TIME_SECONDS, listed
+from slurm_operator.nodeset.waiting import END_OF_TIME_SECONDS, in_order, listed
 from slurm_operator.nodeset.world import Standing, World
 from slurm_operator.runtime.conditions import Verdict
 from slurm_operator.runtime.times import seconds_of
@@ -57,7 +57,7 @@ def overdue(world: World, choice: Choice) -> list[Overdue]:
         return []
     began = {name: since for name, since in _removal_began(world).items() if since <= latest}
     if began:
-        for worker in choice.going(world):
+        for worker in in_order(choice.going(world)):
             if worker.name in began and worker.standing is Standing.BUSY:
                 for job in _each(found, jobs.holding.get(worker.name, ()), began[worker.name]):
                     job.runs_on.append(worker.name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from slurm_operator.api import names
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.overdue import counts_as_degraded, waiting_for_jobs
-from slurm_operator.nodeset.waiting import awaited_by, listed
+from slurm_operator.nodeset.waiting import awaited_by, in_order, listed
 from slurm_operator.nodeset.world import Gone, Worker, World, asking
 from slurm_operator.runtime.conditions import Verdict
 from slurm_operator.runtime.trouble import is_silent, trouble_of
@@ -23,7 +23,7 @@ SLURM_UNKNOWN = "SlurmUnknown"
 NOT_REGISTERED, PARTITION_MISSING, DOWN = "NotRegistered", "PartitionMissing", "WorkersDown"
 SETTLED, WORKING, BLOCKED, HEALTHY = "Settled", "Working", "Blocked", "Healthy"
 
-_BY_SLURM = frozenset({SLURM_UNKNOWN, REJECTED, NOT_REGISTERED, PARTITION_MISSING, DOWN, SETTLED, BLOCKED, HEALTHY})
+_BY_SLURM = frozenset({SLURM_UNKNOWN, REJECTED, NOT_REGISTERED, PARTITION_MISSING, DOWN, SETTLED, BLOCKED})
 """Reasons that an answer of Slurm decided on, or the lack of one."""
 
 
@@ -83,7 +83,7 @@ def _missing(world: World, choice: Choice, tally: Tally) -> tuple[str, str] | No
     if choice.flaw is not None:
         return choice.flaw.reason, f"{tally}; no worker can be made from the template: see Degraded"
     if choice.condemned:
-        leaving = listed([worker.name for worker in choice.going(world)])
+        leaving = listed([worker.name for worker in in_order(choice.going(world))])
         return "WorkersLeaving", f"{tally}; {leaving} to be removed"
     return None
 
@@ -170,8 +170,8 @@ def _degraded_in_slurm(world: World) -> Verdict:
     """A rejection stays reported while Slurm does not answer: nothing shows that it has ended."""
     kind = names.CONDITION_DEGRADED
     before = world.nodeset.status.condition(kind)
-    if repeated := _repeated(world, kind):
-        return repeated
+    if before is not None and asking(world) > 0:
+        return Verdict(kind, before.status, before.reason, before.message)
     if why := _unanswered(world):
         if before is not None and before.is_true and before.reason == REJECTED:
             return Verdict(kind, "True", before.reason, before.message)
@@ -217,13 +217,13 @@ def _unanswered(world: World) -> str:
     return world.slurm.why
 
 
-def _repeated(world: World, kind: str, told: str = "", *, complete: bool = True) -> Verdict | None:
+def _repeated(world: World, kind: str, told: str, *, complete: bool = True) -> Verdict | None:
     """Return what the last process reported, while Slurm may still answer and Kubernetes shows the same as then."""
     before = world.nodeset.status.condition(kind)
     if before is None or asking(world) <= 0:
         return None
     by_slurm = complete and before.reason in _BY_SLURM
-    if by_slurm or (told and before.message.startswith(told)):
+    if by_slurm or before.message.startswith(told):
         return Verdict(before.type, before.status, before.reason, before.message)
     return None
 
@@ -232,13 +232,13 @@ def _shortfalls(world: World) -> Iterator[Shortfall]:
     if not isinstance(world.slurm, Known) or world.nodeset.metadata.deletion_timestamp is not None:
         return
     live = [worker for worker in world.workers if worker.live]
-    if absent := listed([worker.name for worker in live if worker.record is None]):
+    if absent := listed([worker.name for worker in in_order(w for w in live if w.record is None)]):
         awaited = f"{absent} to register with Slurm"
         yield Shortfall(NOT_REGISTERED, f"waiting for {awaited}", awaited, moves=True)
     if rejected := listed([worker.name for worker in rejected_by_slurm(world)]):
         awaited = f"Slurm to accept {rejected}: see Degraded"
         yield Shortfall(REJECTED, f"Slurm rejects {rejected}: see Degraded", awaited, moves=False)
-    if down := listed([_with_reason(worker) for worker in live if is_down(worker.state)]):
+    if down := listed([_with_reason(worker) for worker in in_order(w for w in live if is_down(w.state))]):
         cure = "see `scontrol show node`; a worker returns by itself if its slurmd answers, else by `State=RESUME`"
         yield Shortfall(DOWN, f"in Slurm these workers are DOWN: {down}; {cure}", f"{down} to leave DOWN", moves=False)
     if outside := listed(_outside_partition(world)):
@@ -254,7 +254,7 @@ def _with_reason(worker: Worker) -> str:
 
 def rejected_by_slurm(world: World) -> list[Worker]:
     """Return workers that registered as something else than Slurm has on record: they get no job."""
-    return [worker for worker in world.workers if worker.live and STATES_REJECTED & {*worker.state}]
+    return in_order(worker for worker in world.workers if worker.live and STATES_REJECTED & {*worker.state})
 
 
 def _outside_partition(world: World) -> list[str]:
@@ -263,4 +263,5 @@ def _outside_partition(world: World) -> list[str]:
     if partition is None or not partition.enabled or world.controller is None or world.controller.spec.external:
         return []
     name = world.nodeset.slurm_name
-    return [w.name for w in world.workers if w.live and w.record is not None and name not in w.record.partitions]
+    found = (w for w in world.workers if w.live and w.record is not None and name not in w.record.partitions)
+    return [worker.name for worker in in_order(found)]

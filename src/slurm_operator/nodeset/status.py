@@ -13,7 +13,7 @@ from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.order import is_available, is_ready
 from slurm_operator.nodeset.overdue import waiting_for_jobs
 from slurm_operator.nodeset.readiness import Tally, degraded, progressing, reachable, ready
-from slurm_operator.nodeset.waiting import listed
+from slurm_operator.nodeset.waiting import in_order, listed
 from slurm_operator.nodeset.world import Worker, World
 from slurm_operator.runtime.conditions import Verdict, fields_ignored, stated
 from slurm_operator.slurm.known import Known
@@ -80,8 +80,8 @@ def _counted_as(state: Collection[str]) -> str:
 
 
 def tally_of(world: World, choice: Choice, counts: Mapping[str, int], revision: str) -> Tally:
-    old = tuple(worker.name for worker in world.workers if worker.live and worker.revision != revision)
-    return Tally(have=counts["availableReplicas"], want=choice.desired, old=old)
+    old = in_order(worker for worker in world.workers if worker.live and worker.revision != revision)
+    return Tally(have=counts["availableReplicas"], want=choice.desired, old=tuple(worker.name for worker in old))
 
 
 def verdicts_of(world: World, choice: Choice, tally: Tally) -> list[Verdict]:

@@ -1,6 +1,6 @@
 """What a NodeSet waits for, in words: one entry per worker, record or answer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from slurm_operator.api import names
@@ -24,12 +24,17 @@ def awaited_by(world: World, choice: Choice) -> list[str]:
     return [
         *([f"PodDisruptionBudget {namespace}/{budget} to be created"] if unkept else []),
         *(["Slurm to say which names are in use"] if choice.create and awaits_records(world) else []),
-        *(_wait_for(world, worker) for worker in choice.going(world)),
+        *(_wait_for(world, worker) for worker in in_order(choice.going(world))),
         *(f"the old pod {name} to end" for name in choice.blocked),
         *(f"the Slurm name {held.name} to be free: {held.where} has it" for held in choice.held.values()),
         *(f"{listed(users)} to end, which name {name}" for name, users in choice.waiting.items()),
         *_kept_records(world),
     ]
+
+
+def in_order(workers: Iterable[Worker]) -> list[Worker]:
+    """Return workers by name, so that a message does not change with the order in which they are seen or go."""
+    return sorted(workers, key=lambda worker: (len(worker.name), worker.name))
 
 
 def _kept_records(world: World) -> Iterator[str]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurm_operator.api import names
 from slurm_operator.api.nodeset import NodeSetStatus
@@ -258,6 +260,47 @@ def test_a_nodeset_that_is_being_deleted_says_how_many_workers_are_left() -> Non
     told = condition(of, "Ready")
     assert (told["reason"], told["message"]) == ("Deleting", "the NodeSet is being deleted; 2 of its workers are left")
     assert condition(of, "Progressing")["message"].startswith("2 workers are left; waiting for job 7 on gpu-0 to end")
+
+
+# Whatever the state
+
+
+STATES = st.sampled_from(
+    [("IDLE",), ("MIXED",), ("IDLE", "DRAIN"), ("DOWN",), ("DOWN", "DRAIN"), ("IDLE", "INVALID_REG"), ("ALLOCATED",)]
+)
+STRATEGIES = st.sampled_from(["RollingUpdate", "OnDelete", "ScheduledUpdate"])
+
+
+@given(
+    states=st.lists(STATES, max_size=4),
+    unregistered=st.booleans(),
+    unanswered=st.booleans(),
+    earlier=st.integers(0, 4),
+    strategy=STRATEGIES,
+    wanted=st.integers(0, 4),
+)
+def test_what_is_reported_agrees_with_what_is_seen_and_is_written_once(
+    states: list[tuple[str, ...]], unregistered: bool, unanswered: bool, earlier: int, strategy: str, wanted: int
+) -> None:
+    of = nodeset(wanted, updateStrategy={"type": strategy})
+    workers = tuple(pod for n in range(len(states)) for pod in pods(n, rev="earlier" if n < earlier else revision(of)))
+    found = [record for n, state in enumerate(states) for record in records(n, state=state, reason="disk")]
+    slurm = UNREACHED if unanswered else known(*found[unregistered:])
+    seen = world(of, *workers, slurm=slurm)
+    (status,) = [a.manifest["status"] for a in planned(seen, ApplyStatus)][:1]
+    told = {condition["type"]: condition for condition in status["conditions"]}
+    if told["Ready"]["status"] == "True":
+        assert len(states) == wanted
+        assert not (states and (unanswered or unregistered))
+        assert not {"DOWN", "INVALID_REG"} & {word for state in states for word in state}
+        assert strategy != "RollingUpdate" or earlier == 0 or not states
+    if unanswered and states:
+        assert told["Degraded"]["status"] == told["Ready"]["status"] == "Unknown" or told["Ready"]["status"] == "False"
+    if told["Progressing"]["status"] == "False" and told["Ready"]["status"] == "True":
+        assert told["Progressing"]["message"] == ""
+    assert sum(status[f"slurm{state}"] for state in ("Idle", "Allocated", "Down", "Drain")) <= len(states)
+    reported = msgspec.structs.replace(of, status=msgspec.convert(status, NodeSetStatus))
+    assert not planned(replace(seen, nodeset=reported, pods=workers[::-1]), ApplyStatus)
 
 
 # Counts
