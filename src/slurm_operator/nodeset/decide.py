@@ -21,8 +21,10 @@ from slurm_operator.nodeset.drains import (
     drain_actions,
     left_behind,
     undrain_actions,
+    unnoticed,
     unrecorded,
     unseen_records,
+    unwritten,
     wishes,
     written_down,
 )
@@ -77,7 +79,7 @@ def decide(world: World) -> Plan[Any]:
             *forget(world, choice),
             *remove(world, choice),
             *replace_lost(world),
-            *replace_finished(world),
+            *replace_finished(world, choice),
             *create(world, choice, revision),
             *tell(world, choice, wanted, revision),
             *say(world, choice, wanted, status),
@@ -100,7 +102,7 @@ def may_let_go(world: World, choice: Choice) -> bool:
         return False
     if isinstance(world.slurm, Gone):
         return True
-    if choice.condemned or unseen_records(world):
+    if choice.condemned or unseen_records(world) or unwritten(world, choice) or unnoticed(world):
         return False
     return not any(
         name not in world.kept_records or world.fresh_jobs is None or users_of(world, name)
@@ -206,6 +208,8 @@ def forget(world: World, choice: Choice) -> Iterator[NodeSetAction]:
         for worker in choice.going(world)
         if worker.standing is Standing.DRAINED and worker.drain_owner is DrainOwner.OURS and not says_busy(worker.pod)
     ]
+    written = recorded(world, *REMOVAL)  # else a worker that is wanted again would not be known to lack its record
+    drained = [name for name in drained if name in written]
     stale = stale_records(world, choice)
     nodes = tuple(name for name in (*drained, *stale) if name not in world.kept_records and not users_of(world, name))
     if nodes:
@@ -217,7 +221,7 @@ def stale_records(world: World, choice: Choice) -> Iterator[str]:
     if not isinstance(world.slurm, Known):
         return
     ours = left_behind(world)
-    for name in sorted({slot.hostname for slot in choice.create} | ours):
+    for name in sorted({slot.hostname for slot in choice.create} - world.living | ours):
         record = world.slurm.nodes.get(name)
         if record is not None and is_stale(record, ours=name in ours or record.address in world.departed):
             yield name
@@ -269,10 +273,11 @@ def replace_lost(world: World) -> Iterator[NodeSetAction]:
             yield delete(PODS, worker.pod)
 
 
-def replace_finished(world: World) -> Iterator[NodeSetAction]:
+def replace_finished(world: World, choice: Choice) -> Iterator[NodeSetAction]:
     """Delete pods whose containers have ended: they run nothing, and their names are needed."""
+    kept = unwritten(world, choice)
     for worker in world.workers:
-        if worker.finished and not worker.terminating:
+        if worker.finished and not worker.terminating and worker.name not in kept:
             yield delete(PODS, worker.pod)
 
 
