@@ -34,6 +34,7 @@ from slurm_operator.nodeset.order import is_ready, ready_since
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
 from slurm_operator.nodeset.status import degraded, same, status_of
+from slurm_operator.nodeset.unregistered import unregistered
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEvent
 from slurm_operator.runtime.children import delete, patch
@@ -354,12 +355,11 @@ def look_again(world: World, choice: Choice) -> float | None:
         if minimum > 0 and worker.live and is_ready(worker.pod)
     ]
     lost = any(worker.live and worker.node_is_gone for worker in world.workers)
-    unregistered = any(worker.live and worker.standing is Standing.UNREGISTERED for worker in world.workers)
     return soonest(
         *(max(wait, 0.1) for wait in waits if wait > 0),
         *(wait + 0.1 for wait in ripening if 0 < wait < float("inf")),
         WAITING_SECONDS if choice.condemned or choice.blocked or choice.held or lost or world.unreadable else None,
-        NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered else None,
+        NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered(world) else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
         asking(world) or None,
     )

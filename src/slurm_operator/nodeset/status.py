@@ -13,6 +13,7 @@ from slurm_operator.nodeset.drains import Wish, left_behind, unnoticed, unseen_r
 from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.order import is_available, is_ready
 from slurm_operator.nodeset.ownership import awaits_budget
+from slurm_operator.nodeset.unregistered import not_registered
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
 from slurm_operator.runtime.conditions import Verdict, stated
 from slurm_operator.runtime.trouble import is_silent, trouble_of
@@ -223,6 +224,8 @@ def degraded(world: World, choice: Choice) -> Verdict:
         named = listed([worker.name for worker in rejected])
         cure = "check extraConf and the resource limits"
         return Verdict.of(names.CONDITION_DEGRADED, True, REJECTED, f"Slurm rejects {named}: {said}; {cure}")
+    if absent := not_registered(world, choice):
+        return Verdict.of(names.CONDITION_DEGRADED, True, absent.reason, absent.message)
     return Verdict.of(names.CONDITION_DEGRADED, False, "Healthy", "")
 
 
