@@ -224,8 +224,23 @@ def stale_records(world: World, choice: Choice) -> Iterator[str]:
     ours = left_behind(world)
     for name in sorted({slot.hostname for slot in choice.create} - world.living | ours):
         record = world.slurm.nodes.get(name)
-        if record is not None and is_stale(record, ours=name in ours or record.address in world.departed):
+        if record is None:
+            continue
+        known = name in ours or record.address in world.departed or is_given_up(world, record)
+        if is_stale(record, ours=known):
             yield name
+
+
+def is_given_up(world: World, record: SlurmNode) -> bool:
+    """Return whether the slurmctld of our own cluster took a node down because it does not answer.
+
+    A successor would inherit that, and stay DOWN with `ReturnToService=0`. An external slurmctld may have nodes of the
+    same name that are not ours.
+    """
+    if world.controller is None or world.controller.spec.external:
+        return False
+    unclaimed = claim_owner(record.state, record.reason, record.reason_set_by_user) is DrainOwner.NOBODY
+    return unclaimed and is_down(record.state) and not is_responding(record.state)
 
 
 def is_stale(record: SlurmNode, *, ours: bool) -> bool:

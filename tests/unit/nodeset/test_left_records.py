@@ -14,7 +14,7 @@ from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus, Patch
 from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.reasons import our_reason
-from tests.unit.nodeset.make import BUDGET, NOW, at, known, node, nodeset, pod, record, revision, world
+from tests.unit.nodeset.make import BUDGET, NOW, at, job_list, known, node, nodeset, pod, record, revision, world
 from tests.unit.nodeset.plans import DRAINED, OURS, condition, created, deleted, nodes_of, planned, pods, records, told
 
 GOING = "slurm-operator: worker pod is going away"
@@ -96,6 +96,35 @@ def test_a_failed_worker_that_is_wanted_is_replaced_at_once() -> None:
     of = world(wanted, *pods(0, rev=revision(wanted), phase="Failed"), slurm=known(*records(0)))
     assert deleted(of) == ["gpu-0"]
     assert carried_out(of).nodeset.status.drains == ()
+
+
+# Records that a successor would inherit
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "external", "goes"),
+    [
+        (("DOWN", "NOT_RESPONDING"), "Not responding", False, ["gpu-0"]),
+        (("DOWN", "NOT_RESPONDING"), "Not responding", True, []),
+        (("DOWN",), "Not responding", False, []),
+        (("DOWN", "DRAIN", "NOT_RESPONDING"), "Not responding", False, []),
+        (("DOWN", "NOT_RESPONDING"), "bad disk", False, []),
+    ],
+    ids=["given up", "external", "answers again", "drained without a reason", "an administrator's"],
+)
+def test_a_successor_does_not_inherit_that_slurmctld_gave_up_its_predecessor(
+    state: tuple[str, ...], reason: str, external: bool, goes: list[str]
+) -> None:
+    """Its Node is gone, so that no kubelet says whose record it is. With ReturnToService=0 it would stay DOWN."""
+    left = known(record("gpu-0", *state, reason=reason, ip="10.9.9.9"))
+    of = world(nodeset(1), slurm=left)
+    assert of.controller is not None
+    spec = msgspec.structs.replace(of.controller.spec, external=external)
+    of = replace(of, controller=msgspec.structs.replace(of.controller, spec=spec))
+    assert nodes_of(of, Forget) == goes
+    assert created(of) == ["gpu-0"]
+    busy = replace(of, jobs=job_list(naming={"gpu-0": (7,)}))
+    assert nodes_of(busy, Forget) == []
 
 
 # Workers that belong to no NodeSet for a moment
