@@ -89,7 +89,7 @@ async def test_an_orphaned_revision_is_adopted(here: World) -> None:
 
 
 async def test_a_nodeset_that_is_created_again_keeps_its_workers_and_their_records(here: World) -> None:
-    """One worker is DOWN by our own hand when its new NodeSet finds it."""
+    """One worker is DOWN with a reason of ours when its new NodeSet adopts it."""
     slurm = here.slurms[CLUSTER]
     async with here.operator() as running:
         await until(lambda: here.ready("NodeSet", "small", HERE))

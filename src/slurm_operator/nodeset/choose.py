@@ -71,7 +71,8 @@ def choose(world: World, revision: str) -> Choice:
     by_mode = _by_node if world.nodeset.spec.scaling_mode == "DaemonSet" else _by_ordinal
     desired, slots, surplus = by_mode(world, in_mode)
     adopted = {pod.metadata.name for pod in world.orphans if not pod.metadata.terminating}
-    taken = {pod.metadata.name for pod in (*world.pods, *world.orphans)} | set(world.unreadable)
+    in_the_way = ({pod.metadata.name for pod in (*world.pods, *world.orphans)} | set(world.unreadable)) - adopted
+    taken = in_the_way | adopted
     condemned = {worker.pod_name: Cause.SCALE_IN for worker in surplus}
     if not slots:
         # Workers of the other mode make room only once their successors exist.
@@ -88,7 +89,7 @@ def choose(world: World, revision: str) -> Choice:
     return Choice(
         desired=desired,
         create=tuple(slot for slot in free if slot.name not in held),
-        blocked=tuple(slot.name for slot in slots if slot.name in taken - adopted),
+        blocked=tuple(slot.name for slot in slots if slot.name in in_the_way),
         condemned=condemned,
         held=held,
         waiting=waiting,

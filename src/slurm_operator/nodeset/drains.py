@@ -120,7 +120,8 @@ def ending(world: World, choice: Choice) -> set[str]:
 
     They are written down as well before their pods go, or their records would stay for ever.
     """
-    ended = {w.name for w in world.workers if not w.live and w.pod_name not in choice.blocked}
+    wanted = {*choice.blocked}
+    ended = {w.name for w in world.workers if not w.live and w.pod_name not in wanted}
     return _with_records(world, ended) if not isinstance(world.slurm, Gone) else set()
 
 

@@ -70,7 +70,7 @@ def test_a_worker_has_a_while_to_register(ago: float) -> None:
 
 
 def test_a_worker_that_slurmctld_forgot_while_jobs_ran_is_reported() -> None:
-    """Neither a person nor the operator may delete its pod without a thought for the jobs."""
+    """Deleting its pod would end these jobs."""
     of = absent(GRACE_SECONDS + 1, *pods(0, rev=revision(nodeset(1)), labels=PROTECTED))
     degraded = condition(of, "Degraded")
     assert degraded["reason"] == REASON
