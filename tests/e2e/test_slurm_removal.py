@@ -2,23 +2,19 @@
 
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
+from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from slurm_local.lab import SlurmLab
-from slurm_operator.api import names
-from slurm_operator.api.nodeset import Drain as RecordedDrain
-from slurm_operator.api.nodeset import NodeSet, NodeSetStatus
+from slurm_operator.api.common import Condition
+from slurm_operator.api.nodeset import NodeSet
 from slurm_operator.kube.kinds import PODS, Pod
 from slurm_operator.nodeset.choose import choose
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.slurm_actions import (
-    KEPT_SECONDS,
     Drain,
     Forget,
     RemoveDrained,
@@ -26,116 +22,27 @@ from slurm_operator.nodeset.slurm_actions import (
     Resume,
     Undrain,
 )
-from slurm_operator.nodeset.world import Standing, World
-from slurm_operator.runtime.actions import Create, Kube
+from slurm_operator.nodeset.world import Standing
+from slurm_operator.runtime.actions import ApplyStatus, Create
+from slurm_operator.runtime.times import rfc3339
 from slurm_operator.slurm import rest
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.jobs import JobList, JobListBuilder
-from slurm_operator.slurm.known import Known
-from slurm_operator.slurm.model import Node, NodeUpdate
+from slurm_operator.slurm.model import NodeUpdate
 from slurm_operator.slurm.reasons import our_reason
-from slurm_operator.slurm.states import is_drain, is_drained
-from slurm_operator.slurm.view import SlurmView
+from slurm_operator.slurm.states import is_down, is_drain, is_drained
 from slurm_operator.slurm.views import SlurmViews
-from tests.e2e.slurm_rest import Clock, client_of, in_state, until, until_state
+from tests.e2e.slurm_hands import OTHER_ADDRESS, SCALED_IN, Cluster, nodeset, put_back, worker
+from tests.e2e.slurm_rest import Clock, client_of, until, until_state
 from tests.unit.nodeset import make
+from tests.unit.nodeset.plans import flat
 
 pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 CLUSTER = ("slurm", "slurm")
-SCALED_IN = our_reason("NodeSet slurm/gpu is scaled in")
 GOING = our_reason("worker pod is going away")
 CORES_ONLY = "SelectTypeParameters=CR_Core\nDefMemPerCPU=0\n"
 """With memory as a resource, the node of a suspended job shows as busy."""
-OTHER_ADDRESS = "192.0.2.1"
-"""All workers of the lab share one address."""
-
-
-class Cluster:
-    """Real workers w-0 to w-3, records n-01 to n-17 without slurmd, and the hands that the operator's actions need."""
-
-    def __init__(self, lab: SlurmLab, view: SlurmView, client: SlurmClient) -> None:
-        self.lab = lab
-        self.slurm = view
-        self.client = client
-        self.kept: set[str] = set()
-        self.deleted: list[str] = []
-        self.kube = cast("Kube", SimpleNamespace(client=SimpleNamespace(delete=self._delete)))
-        self._gates = 0
-
-    # --- hands ----------------------------------------------------------------------------------------------------
-
-    async def _delete(self, resource: object, name: str, *_: object, **__: object) -> None:
-        assert resource is PODS
-        self.deleted.append(name)
-
-    def note_kept(self, names: Iterable[str], seconds: float = KEPT_SECONDS) -> None:
-        self.kept.update(names)
-
-    def monotonic(self) -> float:
-        return Clock.monotonic()
-
-    # --- what tests do --------------------------------------------------------------------------------------------
-
-    def gate(self) -> str:
-        """Return a new file that a job may wait for."""
-        self._gates += 1
-        return f"/tmp/gate-{self._gates}"
-
-    def open(self, gate: str) -> None:
-        self.lab.box.path(gate).touch()
-
-    async def submit(self, options: str, gate: str) -> int:
-        wait = f"until [ -e {gate} ]; do sleep 0.2; done"
-        return int(await self.lab.run(f"sbatch --parsable -t 30 -o /dev/null {options} --wrap '{wait}'"))
-
-    async def reaches(self, job: int, state: str) -> None:
-        await until(lambda: in_state(self.client, job, state))
-
-    async def drain(self, name: str) -> Node:
-        await Drain((name,), SCALED_IN).run(self)
-        return await until_state(self.client, name, "DRAIN")
-
-    async def node(self, name: str) -> Node | None:
-        return (await self.slurm.look((name,))).get(name)
-
-    async def seen(self, holds: Callable[[Known], bool]) -> Known:
-        """Return what the view knows once a read after our writes shows this."""
-
-        async def there() -> bool:
-            state = self.slurm.state
-            return isinstance(state, Known) and not state.pending and holds(state)
-
-        await until(there)
-        assert isinstance(self.slurm.state, Known)
-        return self.slurm.state
-
-    async def world(self, nodeset: NodeSet, *pods: Pod) -> World:
-        """What the operator would decide on right now."""
-        assert isinstance(self.slurm.state, Known)
-        world = make.world(nodeset, *pods, slurm=self.slurm.state, jobs=await self.slurm.read_jobs(0.0))
-        return replace(world, now=time.time())
-
-
-def nodeset(replicas: int, *going: str) -> NodeSet:
-    """A NodeSet with the lab's workers, of which some are written down as going."""
-    drains = tuple(RecordedDrain(cause="scale-in", nodes=name) for name in going)
-    return make.nodeset(
-        replicas, status=NodeSetStatus(drains=drains), template={"spec": {"hostname": "w-"}}, scalingMode="StatefulSet"
-    )
-
-
-def worker(number: int, address: str) -> Pod:
-    """The pod of w-`number`, an hour old."""
-    ago = time.time() - 3600 - make.NOW
-    return make.pod(
-        f"gpu-{number}",
-        ip=address,
-        labels={names.LABEL_POD_HOSTNAME: f"w-{number}"},
-        created=ago,
-        ready_at=ago,
-        revision=make.revision(nodeset(1)),
-    )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -155,20 +62,6 @@ async def cluster(running: Cluster) -> Cluster:
     running.kept.clear()
     running.deleted.clear()
     return running
-
-
-async def put_back(cluster: Cluster, number: int) -> None:
-    """Have a worker without a record, or a drained one, in service again."""
-    if await cluster.node(f"w-{number}") is None:
-        await cluster.lab.slurmds[number].restart()
-    else:
-        await Undrain((f"w-{number}",)).run(cluster)
-
-    async def idle() -> bool:
-        found = await cluster.node(f"w-{number}")
-        return found is not None and found.state[0] == "IDLE" and not {"DRAIN", "NOT_RESPONDING"} & set(found.state)
-
-    await until(idle)
 
 
 # --- jobs and reservations that name a record ---------------------------------------------------------------------
@@ -356,6 +249,62 @@ async def test_a_name_that_lives_elsewhere_is_neither_taken_nor_forgotten(cluste
     assert not [action for action in plan if isinstance(action, Forget)]
     cluster.open(gate)
     await cluster.reaches(job, "COMPLETED")
+
+
+# --- workers that stay away ---------------------------------------------------------------------------------------
+
+
+def stays_unready(of: NodeSet) -> NodeSet:
+    """The NodeSet as it is some minutes after it turned unready."""
+    since = rfc3339(time.time() - 600)
+    unready = Condition(type="Ready", status="False", reason="NotRegistered", message="", last_transition_time=since)
+    return msgspec.structs.replace(of, status=msgspec.structs.replace(of.status, conditions=(unready,)))
+
+
+async def degraded(cluster: Cluster, pod: Pod) -> tuple[str, str, float | None]:
+    """Return reason and message of the condition, and when the operator looks again."""
+    world = await cluster.world(stays_unready(nodeset(4)), pod)
+    plan = decide(world)
+    (status,) = [action.manifest["status"] for action in plan.actions if isinstance(action, ApplyStatus)]
+    found = next(found for found in status["conditions"] if found["type"] == "Degraded")
+    return found["reason"], found["message"], plan.after
+
+
+async def test_a_worker_whose_record_was_deleted_by_hand_is_reported(cluster: Cluster) -> None:
+    """Its slurmd runs on and does not register again."""
+    await cluster.lab.scontrol("delete nodename=w-3")
+    await cluster.seen(lambda state: "w-3" not in state.nodes)
+    reason, message, after = await degraded(cluster, worker(3, OTHER_ADDRESS))
+    assert reason == "SlurmNodeNotRegistered"
+    assert "no record of worker w-3" in message
+    assert after is not None
+
+    await cluster.lab.slurmds[3].restart()  # what a new pod does, and what the message asks for
+    state = await cluster.seen(lambda state: "w-3" in state.nodes)
+    reason, _, _ = await degraded(cluster, worker(3, state.nodes["w-3"].address))
+    assert reason != "SlurmNodeNotRegistered"
+    await put_back(cluster, 3)
+
+
+async def test_the_successor_of_a_silent_worker_is_put_back_into_service(cluster: Cluster) -> None:
+    """slurmctld has taken the worker down when it is scaled in; its record outlives its pod."""
+    await cluster.lab.slurmds[2].kill()
+    await cluster.lab.scontrol("update nodename=w-2 state=down reason='Not responding'")
+    state = await cluster.seen(lambda state: is_down(state.nodes["w-2"].state))
+    pod = worker(2, state.nodes["w-2"].address)
+    (drain,) = [part for part in flat(decide(await cluster.world(nodeset(0), pod))) if isinstance(part, Drain)]
+    await drain.run(cluster)
+    left = await until_state(cluster.client, "w-2", "DOWN", "DRAIN")
+    assert left.reason == SCALED_IN
+
+    await cluster.lab.slurmds[2].start()
+    await cluster.seen(lambda state: "DOWN" not in state.nodes["w-2"].state)
+    world = await cluster.world(nodeset(4, "w-2"), pod)
+    (undrain,) = [part for part in flat(decide(world)) if isinstance(part, Undrain)]
+    await undrain.run(cluster)
+    found = await until_state(cluster.client, "w-2", "IDLE", without="DRAIN")
+    assert found.reason == ""
+    await put_back(cluster, 2)
 
 
 # --- an administrator acts between our read and our write ---------------------------------------------------------

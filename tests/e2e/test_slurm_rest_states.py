@@ -27,6 +27,7 @@ from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.model import Node, NodeUpdate, Number
 from slurm_operator.slurm.states import (
     DrainOwner,
+    claim_owner,
     drain_owner,
     is_busy,
     is_down,
@@ -160,17 +161,29 @@ async def test_while_the_epilog_runs_the_node_is_busy(lab: SlurmLab, client: Slu
     await until_state(client, "w-0", "IDLE", without="DRAIN")
 
 
-async def test_a_dead_slurmd_and_its_return(lab: SlurmLab, client: SlurmClient) -> None:
+async def test_dead_slurmds_and_their_return(lab: SlurmLab, client: SlurmClient) -> None:
+    """One of them is drained without a reason: slurmctld gives it its own words, and the drain stays."""
     before = await until_state(client, "w-1", "IDLE", without="NOT_RESPONDING")
+    await client.update_nodes(["w-0"], NodeUpdate(state=("DRAIN",)))
+    await lab.slurmds[0].kill()
     await lab.slurmds[1].kill()
     node = await until_state(client, "w-1", "DOWN", "NOT_RESPONDING", within=90)
     assert is_down(node.state)
     assert not is_responding(node.state)
     assert "Not responding" in node.reason
+    assert claim_owner(node.state, node.reason, node.reason_set_by_user) is DrainOwner.NOBODY
     assert suffixes(node) == {"Down", "NotResponding"}
+    drained = await until_state(client, "w-0", "DOWN", "DRAIN", within=90)
+    assert drained.reason == node.reason
+    assert claim_owner(drained.state, drained.reason, drained.reason_set_by_user) is DrainOwner.FOREIGN
+    await lab.slurmds[0].start()
     await lab.slurmds[1].start()
     node = await until_state(client, "w-1", "IDLE", without="NOT_RESPONDING")
     assert (node.slurmd_start_time.value or 0) > (before.slurmd_start_time.value or 0)
+    drained = await until_state(client, "w-0", "IDLE", "DRAIN")
+    assert drain_owner(drained.state, drained.reason) is DrainOwner.FOREIGN
+    await client.update_nodes(["w-0"], UNDRAIN)
+    await until_state(client, "w-0", "IDLE", without="DRAIN")
 
 
 async def test_set_down_by_hand_and_resumed(client: SlurmClient, idle: Node) -> None:

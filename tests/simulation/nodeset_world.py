@@ -31,15 +31,18 @@ from slurm_operator.runtime.actions import ApplyStatus, Create, Delete, Patch
 from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import InOrder, Plan
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
-from slurm_operator.slurm.model import NodeUpdate, Number
+from slurm_operator.slurm.model import NodeUpdate
 from slurm_operator.slurm.overlay import Overlay
-from slurm_operator.slurm.states import DrainOwner, claim_owner, is_drain, is_drained
+from slurm_operator.slurm.states import NOT_RESPONDING_REASON, DrainOwner, claim_owner, is_drain, is_drained
+from tests.simulation.slurm_truth import Truth
 from tests.unit.nodeset.make import BUDGET, BUDGET_UID, NODESET_UID, NOW, controller, nodeset
 
 Decide = Callable[[World], Plan[Any]]
+CONTROLLED = (OwnerReference(kind="NodeSet", name="gpu", uid=NODESET_UID, controller=True), BUDGET)
 STEP = 10.0
 """Seconds that pass between two passes: longer than a slurmd takes to register."""
 
@@ -53,29 +56,6 @@ class ForeignDrainError(AssertionError):
 
 
 @dataclass
-class Truth:
-    """One Slurm node as it really is."""
-
-    address: str
-    started: float
-    jobs: int = 0
-    suspended: int = 0
-    """Of these jobs: with CR_Core the node shows IDLE while all its jobs are suspended, and may be deleted."""
-    drain: bool = False
-    down: bool = False
-    reason: str = ""
-    responding: bool = True
-    """Whether its slurmd runs."""
-
-    def shown(self, name: str) -> SlurmNode:
-        base = "DOWN" if self.down else "MIXED" if self.jobs > self.suspended else "IDLE"
-        flags = {"DRAIN": self.drain, "DYNAMIC_NORM": True, "NOT_RESPONDING": not self.responding}
-        state = (base, *(flag for flag, on in flags.items() if on))
-        start = Number(set=True, number=int(self.started))
-        return SlurmNode(name=name, state=state, reason=self.reason, address=self.address, slurmd_start_time=start)
-
-
-@dataclass
 class Simulation:
     decide: Decide
     nodeset: NodeSet = field(default_factory=lambda: nodeset(0))
@@ -86,6 +66,10 @@ class Simulation:
     named: set[str] = field(default_factory=set)
     """Nodes that a pending job, a job elsewhere or a reservation names."""
     revisions: dict[str, ControllerRevision] = field(default_factory=dict)
+    unowned: set[str] = field(default_factory=set)
+    """Nodes whose workers were gone, or going, when what was known of them was lost."""
+    ended: dict[str, str] = field(default_factory=dict)
+    """What the process remembers of pods that are gone: the name of the worker at each address."""
     reachable: bool = True
     serial: int = 0
     writes: int = 0
@@ -132,21 +116,28 @@ class Simulation:
         return World(
             nodeset=self.nodeset,
             controller=current,
-            pods=tuple(self.pods.values()),
+            pods=tuple(pod for pod in self.pods.values() if pod.metadata.controller is not None),
+            orphans=tuple(pod for pod in self.pods.values() if pod.metadata.controller is None),
             nodes=self.nodes,
             revisions=tuple(self.revisions.values()),
             facts=WorkerFacts(controller=current),
             slurm=self.view(),
             jobs=self.jobs(),
             ownership=Ownership(BUDGET_UID),
+            departed=frozenset(self.ended),
+            ended=dict(self.ended),
             now=self.now,
         )
 
     # What happens by itself
 
     def tick(self) -> None:
-        """Pods start and register, terminating ones end."""
+        """Pods start and register, terminating ones end, and slurmctld gives up nodes that do not answer."""
         self.now += STEP
+        for truth in self.slurm.values():
+            if not truth.responding and not truth.down:
+                truth.down, truth.jobs, truth.suspended = True, 0, 0
+                truth.reason = f"{truth.reason} : {NOT_RESPONDING_REASON}" if truth.reason else NOT_RESPONDING_REASON
         for name, pod in list(self.pods.items()):
             if pod.metadata.terminating:
                 self._end(name)
@@ -164,23 +155,40 @@ class Simulation:
         ready = Condition(type="Ready", status="True", last_transition_time=rfc3339(self.now))
         status = PodStatus(phase="Running", pod_ip=address, start_time=rfc3339(self.now), conditions=(ready,))
         self.pods[name] = _changed(pod, spec=PodSpec(node_name=free[0], hostname=name), status=status)
+        self.unowned.discard(name)
         known = self.slurm.get(name)
         if known is None:
             self.slurm[name] = Truth(address, self.now)
-        else:  # an existing record stays drained and DOWN (ReturnToService=0); its jobs died with the earlier pod
+        else:  # an existing record stays drained, and DOWN by a command; its jobs died with the earlier pod
             known.address, known.started, known.jobs, known.suspended = address, self.now, 0, 0
             known.responding = True
+            if known.down and known.reason == NOT_RESPONDING_REASON:  # ReturnToService=1
+                known.down, known.reason = False, known.reason if known.drain else ""
 
     def _end(self, name: str) -> None:
         """What the preStop hook does, then the daemon is gone: a claim that is not ours stays as it is."""
-        del self.pods[name]
+        pod = self.pods.pop(name)
+        if pod.status.pod_ip:
+            self.ended[pod.status.pod_ip] = name
         truth = self.slurm.get(name)
-        if truth is None:
+        if truth is None or pod.status.phase == "Failed":
             return
         truth.responding = False
         claimed = (truth.drain or truth.down) and not truth.reason.startswith(names.REASON_PREFIX)
         if not claimed:
             truth.down, truth.reason = True, f"{names.REASON_PREFIX}worker pod is going away"
+
+    def fail_pod(self, rng: random.Random) -> None:
+        """The kubelet ends a pod without its preStop hook; the jobs on it are lost with it."""
+        running = sorted(name for name in self.pods if self._alive(name))
+        if not running:
+            return
+        name = rng.choice(running)
+        pod = self.pods[name]
+        self.pods[name] = _changed(pod, status=msgspec.structs.replace(pod.status, phase="Failed", conditions=()))
+        truth = self.slurm.get(name)
+        if truth is not None and truth.address == pod.status.pod_ip:
+            truth.responding, truth.jobs, truth.suspended = False, 0, 0
 
     def start_job(self, rng: random.Random) -> None:
         usable = [
@@ -217,18 +225,30 @@ class Simulation:
 
     # One pass of the operator
 
-    def reconcile(self, crash_after: int | None = None) -> int:
-        """Decides and carries out, or dies after so many writes; returns the number of actions planned."""
+    def reconcile(self, crash_after: int | None = None, rng: random.Random | None = None) -> int:
+        """Decides and carries out, or dies after so many writes; returns the number of actions planned.
+
+        Actions of one urgency run at the same time, so they are done in any order.
+        """
         plan = self.decide(self.world())
-        actions = [part for a in plan.actions for part in (a.actions if isinstance(a, InOrder) else (a,))]
-        ordered = sorted(enumerate(actions), key=lambda item: (item[1].urgency, item[0]))
-        for count, (_, action) in enumerate(ordered):
+        units = list(plan.actions)
+        if rng is not None:
+            rng.shuffle(units)
+        units.sort(key=lambda unit: unit.urgency)
+        actions = [part for unit in units for part in (unit.actions if isinstance(unit, InOrder) else (unit,))]
+        for count, action in enumerate(actions):
             if crash_after is not None and count >= crash_after:
                 self._overlay.forget()
                 self._restarted = True  # a new process knows nothing of Slurm before its first read
+                self._lose_memory()
                 break
             self._carry_out(action)
         return len(actions)
+
+    def _lose_memory(self) -> None:
+        written = {name for drain in self.nodeset.status.drains for name in members(drain.nodes)}
+        self.unowned |= (self.slurm.keys() & self.ended.values()) - written
+        self.ended.clear()
 
     def _carry_out(self, action: Any) -> None:
         self.writes += 1
@@ -290,7 +310,6 @@ class Simulation:
             return
         if meta["name"] in self.pods:
             return  # AlreadyExists
-        owner = OwnerReference(kind="NodeSet", name="gpu", uid=NODESET_UID, controller=True)
         self.serial += 1
         self.pods[meta["name"]] = Pod(
             metadata=ObjectMeta(
@@ -299,7 +318,7 @@ class Simulation:
                 uid=f"uid-{self.serial}",
                 labels=meta["labels"],
                 creation_timestamp=rfc3339(self.now),
-                owner_references=(owner, BUDGET),
+                owner_references=CONTROLLED,
             ),
             status=PodStatus(phase="Pending"),
         )
@@ -318,16 +337,34 @@ class Simulation:
         self.pods[action.name] = _changed(pod, metadata=meta)
 
     def _patch(self, action: Patch) -> None:
+        if action.resource.kind == "Pod":
+            self._own(action.name, CONTROLLED)  # adopted
+            return
         if action.resource.kind == "NodeSet":
             assert isinstance(action.patch, dict)
             finalizers = tuple(action.patch["metadata"]["finalizers"])
             meta = msgspec.structs.replace(self.nodeset.metadata, finalizers=finalizers)
             self.nodeset = msgspec.structs.replace(self.nodeset, metadata=meta)
 
+    def _own(self, name: str, owners: tuple[OwnerReference, ...]) -> None:
+        pod = self.pods.get(name)
+        if pod is not None:
+            self.pods[name] = _changed(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owners))
+
     # What people do
 
     def scale(self, replicas: int) -> None:
         self._respec(replicas=replicas)
+
+    def recreate(self) -> None:
+        """Delete the NodeSet with `--cascade=orphan` while Slurm does not answer, and create it again."""
+        live = {name for name, pod in self.pods.items() if not pod.metadata.terminating}
+        if live <= self.slurm.keys():  # a worker without a record is reported, and stays so
+            for name in live:
+                self._own(name, (BUDGET,))
+            self._lose_memory()
+            self.unowned |= self.slurm.keys() - live
+            self.nodeset = msgspec.structs.replace(self.nodeset, status=NodeSetStatus())
 
     def update_template(self, image: str) -> None:
         self._respec(slurmd={"image": image})

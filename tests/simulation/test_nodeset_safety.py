@@ -26,7 +26,8 @@ from tests.simulation.nodeset_world import STEP, ForeignDrainError, JobLostError
 EVENTS = (
     "read", "read", "tick", "tick", "reconcile", "reconcile", "crash", "job starts", "job starts", "job ends",
     "jobs suspend", "jobs resume", "job names", "names go",
-    "scale", "update", "cordon", "uncordon", "admin drains", "admin undrains", "slurm down", "slurm up",
+    "scale", "update", "cordon", "uncordon", "admin drains", "admin drains", "admin undrains", "slurm down", "slurm up",
+    "pod fails", "recreated",
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def live(history: Simulation, event: str, rng: random.Random) -> None:  # noqa: 
         case "reconcile":
             history.reconcile()
         case "crash":
-            history.reconcile(crash_after=rng.randrange(4))
+            history.reconcile(crash_after=rng.randrange(4), rng=rng)
         case "job starts":
             history.start_job(rng)
         case "job ends":
@@ -61,9 +62,13 @@ def live(history: Simulation, event: str, rng: random.Random) -> None:  # noqa: 
         case "cordon" | "uncordon":
             history.cordon(rng.choice(sorted(history.nodes)), event == "cordon")
         case "admin drains":
-            history.admin_drains(rng.choice(names), "bad disk")
+            history.admin_drains(rng.choice(names), rng.choice(("bad disk", "")))
         case "admin undrains":
             history.admin_undrains(rng.choice(names))
+        case "pod fails":
+            history.fail_pod(rng)
+        case "recreated":
+            history.recreate()
         case "slurm down":
             history.reachable = False
         case "slurm up":
@@ -113,7 +118,7 @@ def test_no_job_is_lost_and_it_always_comes_to_rest(seed: int) -> None:
     history.read()
     assert history.reconcile() == 0, decide(history.world())
     assert history.writes == before
-    leftovers = set(history.slurm) - set(history.pods)
+    leftovers = set(history.slurm) - set(history.pods) - history.unowned
     assert not leftovers, f"records without a worker: {leftovers}"
 
 

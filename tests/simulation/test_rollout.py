@@ -13,7 +13,8 @@ from slurm_operator.api import names
 from slurm_operator.kube.kinds import Node
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.slurm.model import Node as SlurmNode
-from tests.simulation.nodeset_world import Simulation, Truth
+from tests.simulation.nodeset_world import Simulation
+from tests.simulation.slurm_truth import Truth
 from tests.simulation.test_nodeset_safety import live, settle
 from tests.unit.nodeset.make import revision
 

@@ -15,6 +15,7 @@ import pytest
 
 from slurm_operator.controller.partitions import ClosedPartitions, LookAtPartitions
 from slurm_operator.kube.resource import Key
+from slurm_operator.kube.store import Store
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.observe import Observer
 from slurm_operator.nodeset.reconcile import DEADLINE_SECONDS, NodeSetReconciler
@@ -57,6 +58,7 @@ class Clusters:
         calls = dict.fromkeys(("apply", "create", "patch", "delete", "get"), _accepted)
         kube = SimpleNamespace(client=SimpleNamespace(**calls), saw=lambda *_: None, status_manager="status")
         kube.recorder = SimpleNamespace(record=lambda *_, **__: None)
+        kube.store = lambda resource: Store()
         self._reconcile = NodeSetReconciler(cast("Observer", self._observe), cast("Kube", kube), self.views, self.clock)
         self.queue = Queue("nodeset", clock=self.clock, backoff=Backoff(longest=30.0))
         self.workers = Workers("nodeset", self.queue, self._pass, deadline=DEADLINE_SECONDS, clock=self.clock)

@@ -112,6 +112,9 @@ def choose(world: World, revision: str) -> Choice:
     flaw = placement_flaw(world.nodeset)
     by_mode = _by_ordinal if mode == "StatefulSet" else _by_node if flaw is None else _as_before
     desired, slots, surplus = by_mode(world, in_mode)
+    adopted = {pod.metadata.name for pod in world.orphans if not pod.metadata.terminating}
+    in_the_way = ({pod.metadata.name for pod in (*world.pods, *world.orphans)} | set(world.unreadable)) - adopted
+    taken = in_the_way | adopted
     condemned = {worker.pod_name: Cause.SCALE_IN for worker in surplus}
     staying = [worker for worker in in_mode if worker.pod_name not in condemned]
     waiting = named_elsewhere(world, staying, revision)
@@ -126,13 +129,12 @@ def choose(world: World, revision: str) -> Choice:
     turn = replaced(world, Rollout(desired, revision, staying, outdated, out_of_mode), changes_mode=not slots)
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
     condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}
-    taken = {pod.metadata.name for pod in world.pods} | set(world.unreadable)
     free = [slot for slot in slots if slot.name not in taken]
     held = names_in_use(world, free)
     return Choice(
         desired=desired,
         create=tuple(slot for slot in free if slot.name not in held),
-        blocked=tuple(slot.name for slot in slots if slot.name in taken),
+        blocked=tuple(slot.name for slot in slots if slot.name in in_the_way),
         condemned=condemned,
         held=held,
         waiting=waiting,

@@ -22,8 +22,10 @@ from slurm_operator.nodeset.drains import (
     drain_actions,
     left_behind,
     undrain_actions,
+    unnoticed,
     unrecorded,
     unseen_records,
+    unwritten,
     wishes,
     written_down,
 )
@@ -35,6 +37,7 @@ from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_se
 from slurm_operator.nodeset.readiness import degraded
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
 from slurm_operator.nodeset.status import same, status_of
+from slurm_operator.nodeset.unregistered import unregistered
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, RecordEvent
 from slurm_operator.runtime.children import delete, patch
@@ -80,7 +83,7 @@ def decide(world: World) -> Plan[Any]:
             *forget(world, choice),
             *remove(world, choice),
             *replace_lost(world),
-            *replace_finished(world),
+            *replace_finished(world, choice),
             *make_lost_claims(world, choice.condemned),
             *create(world, choice, revision),
             *tell(world, choice, wanted, revision),
@@ -104,7 +107,7 @@ def may_let_go(world: World, choice: Choice) -> bool:
         return False
     if isinstance(world.slurm, Gone):
         return True
-    if choice.condemned or unseen_records(world):
+    if choice.condemned or unseen_records(world) or unwritten(world, choice) or unnoticed(world):
         return False
     return not any(
         name not in world.kept_records or world.fresh_jobs is None or users_of(world, name)
@@ -210,6 +213,8 @@ def forget(world: World, choice: Choice) -> Iterator[NodeSetAction]:
         for worker in choice.going(world)
         if worker.standing is Standing.DRAINED and worker.drain_owner is DrainOwner.OURS and not says_busy(worker.pod)
     ]
+    written = recorded(world, *REMOVAL)  # else a worker that is wanted again would not be known to lack its record
+    drained = [name for name in drained if name in written]
     stale = stale_records(world, choice)
     nodes = tuple(name for name in (*drained, *stale) if name not in world.kept_records and not users_of(world, name))
     if nodes:
@@ -221,10 +226,25 @@ def stale_records(world: World, choice: Choice) -> Iterator[str]:
     if not isinstance(world.slurm, Known):
         return
     ours = left_behind(world)
-    for name in sorted({slot.hostname for slot in choice.create} | ours):
+    for name in sorted({slot.hostname for slot in choice.create} - world.living | ours):
         record = world.slurm.nodes.get(name)
-        if record is not None and is_stale(record, ours=name in ours or record.address in world.departed):
+        if record is None:
+            continue
+        known = name in ours or record.address in world.departed or is_given_up(world, record)
+        if is_stale(record, ours=known):
             yield name
+
+
+def is_given_up(world: World, record: SlurmNode) -> bool:
+    """Return whether the slurmctld of our own cluster took a node down because it does not answer.
+
+    A successor would inherit that, and stay DOWN with `ReturnToService=0`. An external slurmctld may have nodes of the
+    same name that are not ours.
+    """
+    if world.controller is None or world.controller.spec.external:
+        return False
+    unclaimed = claim_owner(record.state, record.reason, record.reason_set_by_user) is DrainOwner.NOBODY
+    return unclaimed and is_down(record.state) and not is_responding(record.state)
 
 
 def is_stale(record: SlurmNode, *, ours: bool) -> bool:
@@ -273,10 +293,11 @@ def replace_lost(world: World) -> Iterator[NodeSetAction]:
             yield delete(PODS, worker.pod)
 
 
-def replace_finished(world: World) -> Iterator[NodeSetAction]:
+def replace_finished(world: World, choice: Choice) -> Iterator[NodeSetAction]:
     """Delete pods whose containers have ended: they run nothing, and their names are needed."""
+    kept = unwritten(world, choice)
     for worker in world.workers:
-        if worker.finished and not worker.terminating:
+        if worker.finished and not worker.terminating and worker.name not in kept:
             yield delete(PODS, worker.pod)
 
 
@@ -366,12 +387,11 @@ def look_again(world: World, choice: Choice) -> float | None:
         if minimum > 0 and worker.live and is_ready(worker.pod)
     ]
     lost = any(worker.live and worker.node_is_gone for worker in world.workers)
-    unregistered = any(worker.live and worker.standing is Standing.UNREGISTERED for worker in world.workers)
     return soonest(
         *(max(wait, 0.1) for wait in waits if wait > 0),
         *(wait + 0.1 for wait in ripening if 0 < wait < float("inf")),
         WAITING_SECONDS if choice.condemned or choice.blocked or choice.held or lost or world.unreadable else None,
-        NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered else None,
+        NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered(world) else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
         NAMED_SECONDS if isinstance(world.slurm, Known) and not is_fresh(world) else None,
         asking(world) or None,

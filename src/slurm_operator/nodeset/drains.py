@@ -14,11 +14,12 @@ from slurm_operator.nodeset.choose import Cause, Choice, recorded, wants_cordon
 from slurm_operator.nodeset.evidence import has_returned
 from slurm_operator.nodeset.order import is_ready
 from slurm_operator.nodeset.slurm_actions import Drain, Resume, Undrain
-from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, asking
+from slurm_operator.nodeset.world import FRESH_SECONDS, Gone, Worker, World, asking
 from slurm_operator.slurm.hostlist import compress, members
 from slurm_operator.slurm.known import Known, Unknown
+from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.reasons import our_reason
-from slurm_operator.slurm.states import DrainOwner, is_down, is_drain
+from slurm_operator.slurm.states import DrainOwner, claim_owner, is_busy, is_down, is_drain, is_responding
 
 REMOVAL = (Cause.DELETE, Cause.MODE, Cause.SCALE_IN, Cause.UPDATE)
 """Causes after which the pod goes."""
@@ -104,12 +105,53 @@ def undrain_actions(world: World, wanted: Mapping[str, Wish]) -> list[Undrain | 
 
 
 def left_behind(world: World) -> set[str]:
-    """Return workers that we took away and whose records Slurm still has, or may have.
+    """Return workers that are gone or going and whose records Slurm still has, or may have.
 
-    A name that another NodeSet gave to a worker of its own is no longer ours.
+    A name that another NodeSet gave to a worker of its own is no longer ours. A worker that failed, whose pod was
+    deleted to be created again, and that was scaled in before that, is known by its address only.
     """
-    gone = recorded(world, *REMOVAL) - {worker.name for worker in world.workers if worker.live} - {*world.neighbours}
+    last = world.slurm.nodes if isinstance(world.slurm, Known) else {}
+    failed = {name for address, name in world.ended.items() if name in last and last[name].address == address}
+    return _with_records(world, recorded(world, *REMOVAL) | failed)
+
+
+def ending(world: World, choice: Choice) -> set[str]:
+    """Return workers that failed or were deleted by others, that are not wanted again, and that Slurm may know.
+
+    They are written down as well before their pods go, or their records would stay for ever.
+    """
+    wanted = {*choice.blocked}
+    ended = {w.name for w in world.workers if not w.live and w.pod_name not in wanted}
+    return _with_records(world, ended) if not isinstance(world.slurm, Gone) else set()
+
+
+def _with_records(world: World, workers: set[str]) -> set[str]:
+    gone = workers - world.living - world.neighbours.keys()
     return gone & world.slurm.nodes.keys() if isinstance(world.slurm, Known) else gone
+
+
+def unwritten(world: World, choice: Choice) -> set[str]:
+    """Return workers that end, before it is written down that their records must go."""
+    return ending(world, choice) - recorded(world, *REMOVAL)
+
+
+def unnoticed(world: World) -> set[str]:
+    """Return workers that have ended and whose records still show them in service, so that Slurm keeps the records.
+
+    slurmctld notices it, within `SlurmdTimeout` at the latest.
+    """
+    if not isinstance(world.slurm, Known):
+        return set()
+    here = {worker.name for worker in world.workers}
+    found = (world.slurm.nodes[name] for name in left_behind(world))
+    ended = (record for record in found if record.name in here or record.address in world.departed)
+    return {record.name for record in ended if _is_in_service(record)}
+
+
+def _is_in_service(record: SlurmNode) -> bool:
+    owner = claim_owner(record.state, record.reason)
+    unclaimed = owner is DrainOwner.NOBODY and not is_down(record.state) and is_responding(record.state)
+    return unclaimed or (is_busy(record.state) and owner is not DrainOwner.FOREIGN)
 
 
 def unseen_records(world: World) -> set[str]:
@@ -131,6 +173,8 @@ def causes(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> dict[Cau
         found[wish.cause].add(name)
     for worker in choice.going(world):
         found[choice.condemned[worker.pod_name]].add(worker.name)
+    if ended := ending(world, choice):
+        found[Cause.SCALE_IN] |= ended
     return found
 
 

@@ -20,6 +20,11 @@ def slurmd_has_run(pod: Pod) -> bool:
     return not never or slurmd.ready or slurmd.restart_count > 0
 
 
+def has_finished(pod: Pod) -> bool:
+    """Return whether the containers of a pod have ended for good."""
+    return pod.status.phase in ("Failed", "Succeeded")
+
+
 def slurmd_is_ready(pod: Pod) -> bool:
     slurmd = _slurmd(pod)
     return slurmd is not None and slurmd.ready

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.kube.resource import Key
+from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.refusals import Refusals
 from slurm_operator.nodeset.slurm_actions import KEPT_SECONDS, RemovalHands
 from slurm_operator.nodeset.world import Failures
@@ -44,6 +45,8 @@ class CreateWorker(Create):
 
 @dataclass(frozen=True, slots=True)
 class Place:
+    worker: str
+    """Its name in Slurm."""
     address: str
     node: str
 
@@ -65,18 +68,22 @@ class Memory:
     """Uid of each pod of the NodeSet: where it was seen last."""
     departed: dict[str, float] = field(default_factory=dict)
     """Addresses of pods that ended on a Node whose kubelet answered, and until when they are remembered."""
+    ended: dict[str, str] = field(default_factory=dict)
+    """The same addresses: the name that the worker there had in Slurm."""
     no_slurmctld_since: float | None = None
 
     def note_places(self, pods: Iterable[Pod], answers: Callable[[str], bool], now: float) -> frozenset[str]:
         """Return the addresses of earlier pods whose end the kubelet of their Node confirmed."""
-        here = {pod.metadata.uid: Place(pod.status.pod_ip, pod.spec.node_name) for pod in pods}
+        here = {pod.metadata.uid: Place(slurm_name(pod), pod.status.pod_ip, pod.spec.node_name) for pod in pods}
         for uid in self.places.keys() - here.keys():
             place = self.places[uid]
             if place.address and answers(place.node):
                 self.departed[place.address] = now + DEPARTED_SECONDS
+                self.ended[place.address] = place.worker
         self.places = here
         present = {place.address for place in here.values()}
         self.departed = {ip: until for ip, until in self.departed.items() if until > now and ip not in present}
+        self.ended = {address: self.ended[address] for address in self.departed}
         return frozenset(self.departed)
 
     def note_failures(self, pods: Collection[Pod], now: float) -> Mapping[str, Failures]:

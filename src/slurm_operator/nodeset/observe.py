@@ -106,6 +106,7 @@ class Observer:
             failures=memory.note_failures(mine, now),
             kept_records=memory.kept_records(now),
             departed=memory.note_places(mine, self._answers, now),
+            ended=memory.ended,
             neighbours=self._neighbours(nodeset, mine),
             unreadable=self._unreadable_pods(nodeset),
             unreadable_nodes=frozenset(name for _, name in self._caches.store(NODES).unreadable),
@@ -198,7 +199,7 @@ class Observer:
         }
         for pod in self._caches.store(PODS).by_index(BY_CLUSTER, cluster):
             owner = pod.metadata.labels.get(names.LABEL_INSTANCE, "")
-            if owner != nodeset.metadata.name and not pod.metadata.terminating:
+            if not pod.metadata.terminating and (owner != nodeset.metadata.name or _is_of_another(pod, nodeset)):
                 found[slurm_name(pod)] = f"Pod {pod.metadata.name} of NodeSet {owner}"
         return found
 
@@ -217,6 +218,12 @@ def _is_older(other: NodeSet, nodeset: NodeSet) -> bool:
         return found.metadata.creation_timestamp or "", found.metadata.name
 
     return other.metadata.uid != nodeset.metadata.uid and age(other) < age(nodeset)
+
+
+def _is_of_another(pod: Pod, nodeset: NodeSet) -> bool:
+    """Return whether another object controls a pod: an earlier NodeSet of this name, while its references stay."""
+    controller = pod.metadata.controller
+    return controller is not None and controller.uid != nodeset.metadata.uid
 
 
 def _planned_names(other: NodeSet, nodeset: NodeSet) -> Iterator[str]:

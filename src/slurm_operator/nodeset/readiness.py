@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from slurm_operator.api import names
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.overdue import counts_as_degraded, waiting_for_jobs
+from slurm_operator.nodeset.unregistered import not_registered
 from slurm_operator.nodeset.waiting import awaited_by, in_order, listed
 from slurm_operator.nodeset.world import Gone, Worker, World, asking
 from slurm_operator.runtime.conditions import Verdict
@@ -163,10 +164,10 @@ def degraded(world: World, choice: Choice) -> Verdict:
         return Verdict.of(kind, True, "Refused", world.refusals[0] + rest)
     if counts_as_degraded(world) and (waiting := waiting_for_jobs(world, choice)):
         return Verdict.of(kind, True, names.CONDITION_WAITING_FOR_JOBS, waiting[0].message)
-    return _degraded_in_slurm(world)
+    return _degraded_in_slurm(world, choice)
 
 
-def _degraded_in_slurm(world: World) -> Verdict:
+def _degraded_in_slurm(world: World, choice: Choice) -> Verdict:
     """A rejection stays reported while Slurm does not answer: nothing shows that it has ended."""
     kind = names.CONDITION_DEGRADED
     before = world.nodeset.status.condition(kind)
@@ -181,6 +182,8 @@ def _degraded_in_slurm(world: World) -> Verdict:
         named = listed([worker.name for worker in rejected])
         cure = "check extraConf and the resource limits"
         return Verdict.of(kind, True, REJECTED, f"Slurm rejects {named}: {said}; {cure}")
+    if absent := not_registered(world, choice):
+        return Verdict.of(kind, True, absent.reason, absent.message)
     return Verdict.of(kind, False, HEALTHY, "")
 
 

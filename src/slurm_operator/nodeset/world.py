@@ -10,7 +10,7 @@ from slurm_operator.api.controller import Controller
 from slurm_operator.api.nodeset import NodeSet
 from slurm_operator.desired.worker import WorkerFacts
 from slurm_operator.kube.kinds import ControllerRevision, Node, Pod
-from slurm_operator.nodeset.evidence import belongs, says_busy, slurmd_has_run, slurmd_started
+from slurm_operator.nodeset.evidence import belongs, has_finished, says_busy, slurmd_has_run, slurmd_started
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.ownership import Ownership
 from slurm_operator.runtime.trouble import Trouble
@@ -142,6 +142,8 @@ class World:
     """Which jobs and reservations use which nodes, if that was read."""
     departed: frozenset[str] = frozenset()
     """Addresses of earlier pods of this NodeSet whose end Kubernetes confirmed."""
+    ended: Mapping[str, str] = field(default_factory=dict)
+    """The same addresses: the name that the worker there had in Slurm."""
     neighbours: Mapping[str, str] = field(default_factory=dict)
     """Slurm names that live pods of other NodeSets of the cluster have or will have: name of that NodeSet."""
     unreadable: tuple[str, ...] = ()
@@ -167,6 +169,12 @@ class World:
         return tuple(self._workers())
 
     @cached_property
+    def living(self) -> frozenset[str]:
+        """Slurm names of the workers that run on, also of those that no NodeSet controls at the moment."""
+        orphans = (pod for pod in self.orphans if not pod.metadata.terminating and not has_finished(pod))
+        return frozenset((*(w.name for w in self.workers if w.live), *map(slurm_name, orphans)))
+
+    @cached_property
     def by_pod(self) -> Mapping[str, Worker]:
         return {worker.pod_name: worker for worker in self.workers}
 
@@ -175,7 +183,7 @@ class World:
             name = slurm_name(pod)
             record, standing = self._judge(pod, name)
             node = self.nodes.get(pod.spec.node_name)
-            terminating, finished = pod.metadata.terminating, pod.status.phase in ("Failed", "Succeeded")
+            terminating, finished = pod.metadata.terminating, has_finished(pod)
             yield Worker(
                 pod,
                 name,

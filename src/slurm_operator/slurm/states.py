@@ -81,7 +81,8 @@ def claim_owner(state: State, reason: str, reason_set_by: str = "") -> DrainOwne
     """Return who took a node out of service, by a drain, DOWN or FAIL.
 
     A node that slurmctld took down because it does not answer, or drained because it registered as something else than
-    Slurm has on record, is in no administrator's hands.
+    Slurm has on record, is in no administrator's hands. slurmctld appends its words to a reason that is there: a drain
+    beside these words alone was set without a reason, by an administrator.
     """
     if not (is_drain(state) or is_down(state) or "FAIL" in state):
         return DrainOwner.NOBODY
@@ -91,9 +92,8 @@ def claim_owner(state: State, reason: str, reason_set_by: str = "") -> DrainOwne
         return DrainOwner.NOBODY
     if not is_down(state) or "FAIL" in state:
         return DrainOwner.FOREIGN
-    unanswered = not reason and not is_responding(state) and not is_drain(state)
-    by_slurmctld = unanswered or reason == NOT_RESPONDING_REASON
-    return DrainOwner.NOBODY if by_slurmctld else DrainOwner.FOREIGN
+    unanswered = reason == NOT_RESPONDING_REASON or (not reason and not is_responding(state))
+    return DrainOwner.NOBODY if unanswered and not is_drain(state) else DrainOwner.FOREIGN
 
 
 def base_state(state: State) -> str | None:

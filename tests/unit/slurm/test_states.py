@@ -114,6 +114,8 @@ def test_our_reasons_are_recognised(text: str, expected: str) -> None:
         ("DOWN DRAIN NOT_RESPONDING", "", DrainOwner.FOREIGN),
         ("DOWN NOT_RESPONDING", "Not responding", DrainOwner.NOBODY),
         ("DOWN FAIL", "Not responding", DrainOwner.FOREIGN),
+        ("DOWN DRAIN NOT_RESPONDING", "Not responding", DrainOwner.FOREIGN),
+        ("DOWN DRAIN NOT_RESPONDING", "slurm-operator: scaled in : Not responding", DrainOwner.OURS),
         ("DOWN DRAIN", "slurm-operator: worker pod is going away", DrainOwner.OURS),
     ],
 )
