@@ -46,10 +46,10 @@ async def live_nodesets(here: World, cluster: str, *names: str) -> None:
         one = manifest("NodeSet", name, cluster)
         one["spec"] |= {"replicas": 2, "partition": {"enabled": False}, "template": {"spec": {"hostname": f"{name}-"}}}
         here.create(one, HERE)
-    await until(lambda: all(here.ready("NodeSet", name, HERE) for name in names), 30)
+    await until(lambda: all(here.ready("NodeSet", name, HERE) for name in names), 60)
     for name in names:
         here.delete("NodeSet", name, HERE)
-    await until(lambda: not any(here.find("NodeSet", name, HERE) for name in names), 30)
+    await until(lambda: not any(here.find("NodeSet", name, HERE) for name in names), 60)
 
 
 async def live_clusters(here: World, *names: str) -> None:

@@ -109,8 +109,8 @@ def choose(world: World, revision: str) -> Choice:
     mode = world.nodeset.spec.scaling_mode
     in_mode = [worker for worker in world.workers if worker.live and _mode(worker) == mode]
     out_of_mode = [worker for worker in world.workers if worker.live and _mode(worker) != mode]
-    flaw = placement_flaw(world.nodeset)
-    by_mode = _by_ordinal if mode == "StatefulSet" else _by_node if flaw is None else _as_before
+    unplaced = placement_flaw(world.nodeset)
+    by_mode = _by_ordinal if mode == "StatefulSet" else _by_node if unplaced is None else _as_before
     desired, slots, surplus = by_mode(world, in_mode)
     adopted = {pod.metadata.name for pod in world.orphans if not pod.metadata.terminating}
     in_the_way = ({pod.metadata.name for pod in (*world.pods, *world.orphans)} | set(world.unreadable)) - adopted
@@ -119,14 +119,15 @@ def choose(world: World, revision: str) -> Choice:
     staying = [worker for worker in in_mode if worker.pod_name not in condemned]
     waiting = named_elsewhere(world, staying, revision)
     lost = forgotten(world, staying)
-    template, flaw = _built(world, flaw, bool(slots or lost) or any(w.revision != revision for w in staying))
+    template, flaw = _built(world, unplaced, bool(slots or lost) or any(w.revision != revision for w in staying))
     if flaw is None:
         replaceable = [worker for worker in staying if worker.name not in waiting]
         outdated = [worker for worker in replaceable if worker.revision != revision]
     else:  # a worker that left would have no successor
         outdated, lost = [], []
     # Workers of the other mode make room only once their successors exist.
-    turn = replaced(world, Rollout(desired, revision, staying, outdated, out_of_mode), changes_mode=not slots)
+    changes_mode = not slots and unplaced is None
+    turn = replaced(world, Rollout(desired, revision, staying, outdated, out_of_mode), changes_mode=changes_mode)
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
     condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}
     free = [slot for slot in slots if slot.name not in taken]

@@ -30,8 +30,8 @@ def placement_flaw(nodeset: NodeSet) -> Trouble | None:
 
 def build_template(nodeset: NodeSet, facts: WorkerFacts) -> Manifest | Trouble:
     """Return what all workers share, once one worker could be built from it."""
-    in_mode = nodeset.spec.scaling_mode == "DaemonSet"
-    slot = node_slot(nodeset, "node") if in_mode else ordinal_slot(nodeset, 0)
+    daemons = nodeset.spec.scaling_mode == "DaemonSet"
+    slot = node_slot(nodeset, "node") if daemons else ordinal_slot(nodeset, 0)
     try:
         template = worker_template(nodeset, facts)
         worker_claims(nodeset, slot)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slurm_operator.api import names
+from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.nodeset.slurm_actions import Drain, Undrain
 from slurm_operator.nodeset.world import World
 from tests.unit.nodeset.make import known, node, nodeset, pod, record, revision, world
@@ -96,6 +97,13 @@ def test_placement_rules_that_cannot_be_read_move_no_worker(template: Mapping[st
     of = daemons(template)
     assert created(of) == nodes_of(of, Drain) == deleted(of) == []
     assert nodes_of(daemons(template, cordoned=True), Drain) == ["k8s-1"]
+
+
+@pytest.mark.parametrize("template", BAD_AFFINITIES, ids=str)
+def test_a_change_to_daemons_that_cannot_be_placed_takes_no_worker_away(template: Mapping[str, Any]) -> None:
+    wanted = nodeset(2, scalingMode="DaemonSet", template=template, status=NodeSetStatus(desired=2))
+    of = world(wanted, *pods(0, 1, rev="old"), slurm=known(*records(0, 1)))
+    assert nodes_of(of, Drain) == deleted(of) == []
 
 
 @pytest.mark.parametrize("template", BAD_AFFINITIES, ids=str)
