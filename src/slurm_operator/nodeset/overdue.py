@@ -11,7 +11,7 @@ from slurm_operator.api import names
 from slurm_operator.api.values import report_waiting
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.drains import REMOVAL, left_behind
-from slurm_operator.nodeset.waiting import END_OF_TIME_SECONDS, in_order, listed
+from slurm_operator.nodeset.waiting import END_OF_TIME_SECONDS, held_back, in_order, listed
 from slurm_operator.nodeset.world import Standing, World
 from slurm_operator.runtime.conditions import Verdict
 from slurm_operator.runtime.times import seconds_of
@@ -65,8 +65,8 @@ def overdue(world: World, choice: Choice) -> list[Overdue]:
             for job in _each(found, jobs.naming.get(name, ()), began[name]):
                 job.names.append(name)
     updating_since = _progressing_since(world)
-    if choice.waiting and updating_since <= latest:
-        for name in choice.waiting:
+    if updating_since <= latest:
+        for name in held_back(world, choice):
             for job in _each(found, jobs.naming.get(name, ()), updating_since):
                 job.names.append(name)
     return sorted(found.values(), key=lambda each: (each.since, each.job))

@@ -11,7 +11,7 @@ from slurm_operator.api import names
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.overdue import counts_as_degraded, waiting_for_jobs
 from slurm_operator.nodeset.unregistered import not_registered
-from slurm_operator.nodeset.waiting import awaited_by, in_order, listed
+from slurm_operator.nodeset.waiting import awaited_by, in_order, listed, replaces
 from slurm_operator.nodeset.world import Gone, Worker, World, asking
 from slurm_operator.runtime.conditions import Verdict
 from slurm_operator.runtime.trouble import is_silent, trouble_of
@@ -80,18 +80,13 @@ def _missing(world: World, choice: Choice, tally: Tally) -> tuple[str, str] | No
     if coming := [slot.name for slot in choice.create] + [*choice.held]:
         return "WorkersMissing", f"{tally}; {listed(coming)} to be created"
     if tally.old and replaces(world):
-        return "UpdateIncomplete", f"{tally}; {_earlier(tally)} and are to be replaced"
+        return "UpdateIncomplete", f"{tally}; {_earlier(tally)}: to be replaced"
     if choice.flaw is not None:
         return choice.flaw.reason, f"{tally}; no worker can be made from the template: see Degraded"
     if choice.condemned:
         leaving = listed([worker.name for worker in in_order(choice.going(world))])
         return "WorkersLeaving", f"{tally}; {leaving} to be removed"
     return None
-
-
-def replaces(world: World) -> bool:
-    """Return whether the update strategy promises to replace healthy workers of an earlier revision."""
-    return world.nodeset.spec.update_strategy.type == "RollingUpdate"
 
 
 def _earlier(tally: Tally) -> str:

@@ -1,6 +1,6 @@
 """What a NodeSet waits for, in words: one entry per worker, record or answer."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from slurm_operator.api import names
@@ -27,9 +27,19 @@ def awaited_by(world: World, choice: Choice) -> list[str]:
         *(_wait_for(world, worker) for worker in in_order(choice.going(world))),
         *(f"the old pod {name} to end" for name in choice.blocked),
         *(f"the Slurm name {held.name} to be free: {held.where} has it" for held in choice.held.values()),
-        *(f"{listed(users)} to end, which name {name}" for name, users in choice.waiting.items()),
+        *(f"{listed(users)} to end, which name {name}" for name, users in held_back(world, choice).items()),
         *_kept_records(world),
     ]
+
+
+def replaces(world: World) -> bool:
+    """Return whether the update strategy promises to replace healthy workers of an earlier revision."""
+    return world.nodeset.spec.update_strategy.type == "RollingUpdate"
+
+
+def held_back(world: World, choice: Choice) -> Mapping[str, Sequence[str]]:
+    """Return outdated workers that would be replaced now, and the jobs and reservations that name them."""
+    return choice.waiting if replaces(world) else {}
 
 
 def in_order(workers: Iterable[Worker]) -> list[Worker]:

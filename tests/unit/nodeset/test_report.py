@@ -231,7 +231,8 @@ def test_a_strategy_that_leaves_outdated_workers_alone_is_ready_and_names_them(
 ) -> None:
     wanted = nodeset(4, updateStrategy=strategy)
     workers = (*pods(0, rev=revision(wanted)), *pods(1, 2, 3, rev="earlier"))
-    of = world(wanted, *workers, slurm=known(*records(0, 1, 2, 3)))
+    of = world(wanted, *workers, slurm=known(*records(0, 1, 2, 3)), jobs=job_list(naming={"gpu-1": (7,)}))
+    assert (condition(of, "Progressing")["status"], condition(of, "Progressing")["reason"]) == ("False", "Settled")
     told = condition(of, "Ready")
     assert told["status"] == "True"
     assert told["message"].startswith("4 of 4 workers are ready; gpu-1, gpu-2, gpu-3 ")
