@@ -308,3 +308,20 @@ def test_a_worker_on_every_kubernetes_node(slurm: Slurm) -> None:
     assert slurm.pods("every") == {}
     known = slurm.login("sinfo", "-h", "-N", "-o", "%N").split()
     assert not set(known) & set(ran_on), "no record is left behind"
+
+
+def test_the_limits_of_a_limit_range_are_the_size_of_the_node(slurm: Slurm) -> None:
+    """The NodeSet itself sets no limits: Slurm must not offer the whole machine."""
+    defaults = {"cpu": "1", "memory": "200Mi"}
+    limit = {"type": "Container", "default": defaults, "defaultRequest": {"cpu": "10m", "memory": "32Mi"}}
+    slurm.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": {"limits": [limit]}})
+    ranged = slurm.nodeset("ranged", 1)
+    del ranged["spec"]["slurmd"]["resources"]
+    try:
+        slurm.apply(ranged)
+        slurm.wait_ready("nodeset/ranged")
+        node = slurm.node("ranged-0")
+        assert (node["cpus"], node["real_memory"]) == (1, 200)
+    finally:
+        slurm.kubectl("delete", "limitrange", "small")
+        slurm.kubectl("delete", "nodeset", "ranged", timeout=120)

@@ -147,6 +147,21 @@ class TestWorkerOptions:
         limits = {"POD_CPUS": "3", "POD_MEMORY": "2048", "POD_UNLIMITED": unlimited, "CGROUP": str(tmp_path)}
         assert self.options("-Z", **limits) == ["-Z", *(["--conf", size] if size else [])]
 
+    @pytest.mark.parametrize(
+        ("quota", "memory", "size"),
+        [
+            ("-1", "9223372036854771712", ""),
+            ("150000", "9223372036854771712", "CPUs=3"),
+            ("-1", "2147483648", "RealMemory=2048"),
+        ],
+    )
+    def test_limits_of_control_groups_of_version_1(self, quota: str, memory: str, size: str, tmp_path: Path) -> None:
+        for name, text in (("cpu/cpu.cfs_quota_us", quota), ("memory/memory.limit_in_bytes", memory)):
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / name).write_text(f"{text}\n")
+        limits = {"POD_CPUS": "3", "POD_MEMORY": "2048", "POD_UNLIMITED": "cpu memory", "CGROUP": str(tmp_path)}
+        assert self.options("-Z", **limits) == ["-Z", *(["--conf", size] if size else [])]
+
     def test_options_come_from_the_environment_and_from_the_arguments(self) -> None:
         assert self.options("-v", SLURMD_OPTIONS="-Z --conf 'Weight=1'") == ["-Z", "-v", "--conf", "Weight=1"]
 
