@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,28 @@ async def test_a_short_hiccup_is_survived(server: FakeApiServer, client: Client,
         server.inject(Disconnect(after_effect=True), "patch", "leases", times=2)
         await asyncio.sleep(30)
         assert not task.done(), "its own renewal, of which no answer came, is not somebody else's"
+        assert await holder(client) == "a"
+
+
+@pytest.mark.parametrize("seconds", [1.0, 4.9, 5.5, 60.0])
+async def test_one_late_answer_is_survived(
+    client: Client, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """The renewal took effect, so the next one is refused as a conflict: a new look must follow at once."""
+    real, answers = client.patch, 0
+
+    async def late(*args: Any, **options: Any) -> Any:
+        nonlocal answers
+        answer = await real(*args, **options)
+        answers += 1
+        if answers == 2:
+            await asyncio.sleep(seconds)
+        return answer
+
+    monkeypatch.setattr(client, "patch", late)
+    async with leading(elector(client, clock, "a")) as task:
+        await asyncio.sleep(120)
+        assert not task.done()
         assert await holder(client) == "a"
 
 
