@@ -113,6 +113,7 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
             namespace = options.leader_elect_namespace or config.namespace or "default"
             identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
             elector = Elector(client, namespace, LEASE, identity, clock=clock)
+            client.may_write = elector.may_write
         manager = Manager(
             caches,
             operator.controllers,

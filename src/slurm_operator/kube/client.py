@@ -18,12 +18,14 @@ from slurm_operator.kube.errors import (
     ApiError,
     Call,
     Gone,
+    NotLeading,
     ServerError,
     TooManyRequests,
     Unauthorized,
     Unreachable,
     from_response,
 )
+from slurm_operator.kube.kinds import LEASES
 from slurm_operator.kube.resource import Manifest, Resource, T
 from slurm_operator.kube.transport import Answer, Transport, TransportError
 from slurm_operator.kube.watch import Listing, WatchEvent, decode_object, decode_page, event_decoder, lines
@@ -57,6 +59,8 @@ class Client:
         self.config = config
         self.streams_lists = True
         """Whether this server sends lists as watch events; the first reflector that is refused turns it off."""
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before every write but those of Leases: False if another process may lead."""
         self._observe = observer
         self._clock = clock or SystemClock()
         self._deadline = deadline
@@ -300,6 +304,7 @@ class Client:
                 while True:
                     try:
                         headers = await self._headers(call) | extra
+                        self._refuse_without_lease(call, method)
                         return await self._once(call, method, path, params or {}, headers, content)
                     except Unauthorized:
                         # The token may have been rotated under us: once more with fresh credentials.
@@ -316,6 +321,10 @@ class Client:
                     attempt += 1
         except TimeoutError:
             raise Unreachable(call, f"no answer from {self.config.server} within {self._deadline:g} s") from None
+
+    def _refuse_without_lease(self, call: Call, method: str) -> None:
+        if method != "GET" and call.resource != LEASES.label and not self.may_write():
+            raise NotLeading(call, "the lease was not renewed in time, another process may lead")
 
     async def _once(
         self,

@@ -130,6 +130,10 @@ class Unreachable(ApiError):
         self.hint = hint
 
 
+class NotLeading(ApiError):
+    """Not sent: the lease of this process has run out, so that another process may lead."""
+
+
 _BY_REASON: dict[str, type[ApiError]] = {"AlreadyExists": AlreadyExists, "Expired": Expired}
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: Invalid,

@@ -68,6 +68,10 @@ class Elector:
         finally:
             self.leading.clear()
 
+    def may_write(self) -> bool:
+        """Whether the lease is held now; a process that was paused finds it run out before its timers do."""
+        return self.leading.is_set() and self._time_left() > 0
+
     async def _keep(self) -> None:
         while True:
             await self._clock.sleep(min(self._timing.retry_seconds, max(self._time_left(), 0.0)))

@@ -14,8 +14,10 @@ from slurm_operator.cli import run as command
 from slurm_operator.errors import UserError
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
+from slurm_operator.kube.custom import RESTAPIS
 from slurm_operator.kube.indexes import BY_INSTANCE, instance
 from slurm_operator.kube.kinds import PODS, Pod, PodStatus
+from slurm_operator.kube.lease import Elector
 from slurm_operator.kube.model import ObjectMeta
 from slurm_operator.runtime.caches import Caches
 from tests.fakes.apiserver import FakeApiServer, Refuse
@@ -51,6 +53,30 @@ async def test_the_process_from_start_to_end(server: FakeApiServer) -> None:
     assert await asyncio.wait_for(task, 10) == 0
     lease = server.cluster.get(server.cluster.kind("Lease"), command.LEASE, "default")
     assert not lease["spec"].get("holderIdentity")
+
+
+async def test_without_the_lease_nothing_is_written(
+    server: FakeApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Elector] = []
+
+    def may_write(elector: Elector) -> bool:
+        asked.append(elector)
+        return False
+
+    monkeypatch.setattr(Elector, "may_write", may_write)
+    spec = {"controllerRef": {"name": "absent"}, "slurmrestd": {"image": "i"}}
+    await client.create(RESTAPIS, {"metadata": {"name": "r", "namespace": "default"}, "spec": spec})
+    begun = len(server.writes)
+    words = ["run", "--leader-elect", "--health-addr=0", "--metrics-addr=0"]
+    options = parser().parse_args(words)
+    task = asyncio.create_task(command._serve(options, KubeConfig(server.url, namespace="default")))
+    try:
+        await until(lambda: asked)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await asyncio.wait_for(task, 10) == 0
+    assert {line.resource for line in server.writes[begun:]} == {"leases"}
 
 
 def test_the_command_line_reaches_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
