@@ -66,6 +66,7 @@ class Client:
         self._deadline = deadline
         self._credentials = Credentials(config, self._clock)
         self._open: Transport | None = None
+        self._chain = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -370,6 +371,9 @@ class Client:
     def _transport(self) -> Transport:
         if self._open is None:
             self._open = Transport(self.config, self._credentials.ssl)
+        elif self._chain != self._credentials.chain:
+            self._open.renew()
+        self._chain = self._credentials.chain
         return self._open
 
 
