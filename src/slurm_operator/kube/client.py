@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
@@ -206,16 +207,18 @@ class Client:
         dry_run: bool = False,
     ) -> T:
         """Server-side apply: these fields, and no others, are ours to decide."""
-        namespace, name = _address(manifest)
-        return await self._object(
-            res,
-            Call.on(res, "patch", namespace, name, subresource),
-            "PATCH",
-            res.path(namespace, name, subresource),
-            params=_dry(dry_run) | {"fieldManager": manager, "force": "true" if force else "false"},
-            body={"apiVersion": res.api_version, "kind": res.kind} | manifest,
-            content_type=_PATCH_TYPES["apply"],
-        )
+        call, path, options = _applied(res, manifest, manager, subresource)
+        options["params"] |= _dry(dry_run) | {"force": "true" if force else "false"}
+        return await self._object(res, call, "PATCH", path, **options)
+
+    async def apply_new(self, res: Resource[T], manifest: Manifest, *, manager: str) -> tuple[T, bool]:
+        """Apply without force what should not exist; returns the object and whether this call created it.
+
+        It is sent once, as a second try would find what the first has made.
+        """
+        call, path, options = _applied(res, manifest, manager)
+        answer = await self._exchange(call, "PATCH", path, **options, idempotent=False)
+        return _understand(call, partial(decode_object, res.type), answer.body), answer.status == HTTPStatus.CREATED
 
     async def patch(
         self,
@@ -284,7 +287,10 @@ class Client:
     async def _object(self, res: Resource[T], call: Call, method: str, path: str, **options: Any) -> T:
         return _understand(call, partial(decode_object, res.type), await self._send(call, method, path, **options))
 
-    async def _send(
+    async def _send(self, call: Call, method: str, path: str, **options: Any) -> bytes:
+        return (await self._exchange(call, method, path, **options)).body
+
+    async def _exchange(
         self,
         call: Call,
         method: str,
@@ -295,7 +301,7 @@ class Client:
         content_type: str = "application/json",
         idempotent: bool = True,
         wait_when_told: bool = True,
-    ) -> bytes:
+    ) -> Answer:
         content = None if body is None else _encode(body)
         extra = {} if content is None else {"Content-Type": content_type}
         attempt = 0
@@ -335,7 +341,7 @@ class Client:
         params: Mapping[str, str],
         headers: Mapping[str, str],
         content: bytes | None,
-    ) -> bytes:
+    ) -> Answer:
         started, code = time.perf_counter(), "<error>"
         try:
             answer = await self._transport().request(method, path, params, headers, content)
@@ -346,7 +352,7 @@ class Client:
             self._observe(method, code, time.perf_counter() - started)
         if answer.status >= 400:
             raise self._refusal(call, answer)
-        return answer.body
+        return answer
 
     async def _pause(self, error: ApiError, attempt: int, limit: asyncio.Timeout) -> None:
         wait = (error.retry_after or min(0.1 * 2**attempt, 5.0)) * random.uniform(1.0, 1.25)
@@ -375,6 +381,16 @@ class Client:
             self._open.renew()
         self._chain = self._credentials.chain
         return self._open
+
+
+def _applied(
+    res: Resource[T], manifest: Manifest, manager: str, subresource: str = ""
+) -> tuple[Call, str, dict[str, Any]]:
+    namespace, name = _address(manifest)
+    call = Call.on(res, "patch", namespace, name, subresource)
+    body = {"apiVersion": res.api_version, "kind": res.kind} | manifest
+    options = {"params": {"fieldManager": manager}, "body": body, "content_type": _PATCH_TYPES["apply"]}
+    return call, res.path(namespace, name, subresource), options
 
 
 def _encode(body: Any) -> bytes:

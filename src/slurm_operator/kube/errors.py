@@ -63,7 +63,14 @@ class ApiError(UserError):
     """A call to the API server that did not succeed."""
 
     def __init__(
-        self, call: Call, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None
+        self,
+        call: Call,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
+        fields: tuple[str, ...] = (),
     ) -> None:
         super().__init__(f"cannot {call}: {message}", self.cure(call, message))
         self.call = call
@@ -74,6 +81,8 @@ class ApiError(UserError):
         self.status = status
         self.reason = reason
         self.retry_after = retry_after
+        self.fields = fields
+        """The fields that the server names as the cause."""
 
     def cure(self, call: Call, message: str) -> str:
         """What a person can do about it, "" if the message says enough."""
@@ -165,4 +174,6 @@ def from_status(call: Call, status: Status, retry_after: str = "") -> ApiError:
     if seconds is None and status.details and status.details.retry_after_seconds:
         seconds = float(status.details.retry_after_seconds)
     message = status.message or status.reason or f"HTTP status {status.code}"
-    return kind(call, message, status=status.code, reason=status.reason, retry_after=seconds)
+    causes = status.details.causes or () if status.details else ()
+    fields = tuple(cause.field for cause in causes if cause.field)
+    return kind(call, message, status=status.code, reason=status.reason, retry_after=seconds, fields=fields)
