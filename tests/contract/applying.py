@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slurm_operator.kube.errors import Conflict, Invalid
+from slurm_operator.kube.errors import Conflict, Invalid, NotFound
 from slurm_operator.kube.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
 from tests.contract.server import WIDGETS, ContractServer, Json
 
@@ -233,6 +233,21 @@ class Applying:
             await server.client.apply(CONFIG_MAPS, server.named("a", meta=wrong), manager="m")
         with pytest.raises(Conflict, match="uid mismatch"):
             await server.client.apply(CONFIG_MAPS, server.named("absent", meta=wrong), manager="m")
+
+    async def test_a_status_is_bound_to_a_version_and_not_to_an_identity(self, server: ContractServer) -> None:
+        made = await server.client.apply(WIDGETS, server.named("w", spec={"replicas": 1}), manager="m")
+        wrong = {"uid": "11111111-2222-3333-4444-555555555555"}
+        other = server.named("w", meta=wrong, status={"replicas": 2})
+        after = await server.client.apply(WIDGETS, other, manager="m", subresource="status")
+        assert (after.status.replicas, after.metadata.uid) == (2, made.metadata.uid)
+        stale = server.named("w", meta={"resourceVersion": made.metadata.resource_version}, status={"replicas": 3})
+        with pytest.raises(Conflict, match="the object has been modified"):
+            await server.client.apply(WIDGETS, stale, manager="m", subresource="status")
+        fresh = server.named("w", meta={"resourceVersion": after.metadata.resource_version}, status={"replicas": 3})
+        after = await server.client.apply(WIDGETS, fresh, manager="m", subresource="status")
+        assert after.status.replicas == 3
+        with pytest.raises(NotFound):
+            await server.client.apply(WIDGETS, server.named("absent", status={}), manager="m", subresource="status")
 
     async def test_bound_to_a_version(self, server: ContractServer) -> None:
         made = await server.client.create(CONFIG_MAPS, server.named("a"))

@@ -88,7 +88,12 @@ def _items(value: Any) -> list[Any]:
 
 
 def _union(one: Fields, other: Fields) -> Fields:
-    return {**one, **{name: _union(one.get(name, {}), node) for name, node in other.items()}}
+    return {**one, **{name: _both(one[name], node) if name in one else node for name, node in other.items()}}
+
+
+def _both(one: Fields, other: Fields) -> Fields:
+    """An empty node claims the field itself, which is written `.` beside claims below it."""
+    return _union(one or {".": {}}, other or {".": {}}) if one or other else {}
 
 
 def _without(tree: Fields, taken: Fields) -> Fields:

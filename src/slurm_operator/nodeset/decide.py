@@ -308,7 +308,7 @@ def report(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: s
     return {
         "apiVersion": names.API_VERSION,
         "kind": "NodeSet",
-        "metadata": {"name": world.nodeset.metadata.name, "namespace": world.nodeset.metadata.namespace},
+        "metadata": {key: getattr(world.nodeset.metadata, key) for key in ("name", "namespace", "uid")},
         "status": status_of(world, choice, wanted, revision, drains),
     }
 
@@ -350,10 +350,13 @@ def look_again(world: World, choice: Choice) -> float | None:
     ]
     lost = any(worker.live and worker.node_is_gone for worker in world.workers)
     unregistered = any(worker.live and worker.standing is Standing.UNREGISTERED for worker in world.workers)
+    unread = world.facts is None and world.controller is not None
     return soonest(
         *(max(wait, 0.1) for wait in waits if wait > 0),
         *(wait + 0.1 for wait in ripening if 0 < wait < float("inf")),
-        WAITING_SECONDS if choice.condemned or choice.blocked or choice.held or lost or world.unreadable else None,
+        WAITING_SECONDS
+        if choice.condemned or choice.blocked or choice.held or lost or world.unreadable or unread
+        else None,
         NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
         asking(world) or None,

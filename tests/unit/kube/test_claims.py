@@ -84,4 +84,4 @@ def paths(tree: Fields, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
     if not tree and above:
         yield above
     for step, node in tree.items():
-        yield from paths(node, (*above, step))
+        yield from [above] if step == "." else paths(node, (*above, step))
