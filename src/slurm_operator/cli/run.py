@@ -13,13 +13,12 @@ from slurm_operator.cli.wiring import Operator, Settings
 from slurm_operator.cluster import in_cluster
 from slurm_operator.desired.dns import cluster_domain
 from slurm_operator.errors import UserError
-from slurm_operator.kube import Client, Elector, NotFound, load
+from slurm_operator.kube import Client, Elector, load
 from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.indexes import BY_INSTANCE, instance_key
 from slurm_operator.kube.kinds import PODS
 from slurm_operator.runtime.background import Background
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import SERVICE_MONITORS
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.logs import configure_logging
 from slurm_operator.runtime.manager import Addresses, Manager
@@ -100,7 +99,6 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
         views = SlurmViews(clock, observe=slurm.observe)
         settings = Settings(
             domain=cluster_domain(_resolv_conf()),
-            monitors=await _knows_monitors(client),
             propagated_conditions=_words(options.propagated_node_conditions),
             workers={kind: getattr(options, f"{kind}_workers") for kind in KINDS},
         )
@@ -127,15 +125,6 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
             return await manager.run()
         finally:
             await views.close()
-
-
-async def _knows_monitors(client: Client) -> bool:
-    """Whether Prometheus' operator is installed."""
-    try:
-        await client.list(SERVICE_MONITORS, limit=1)
-    except NotFound:
-        return False
-    return True
 
 
 def _locate(restapi: RestApi, *, caches: Caches, given: dict[str, str]) -> str:

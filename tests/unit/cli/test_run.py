@@ -20,7 +20,7 @@ from slurm_operator.kube.kinds import PODS, Pod, PodStatus
 from slurm_operator.kube.lease import Elector
 from slurm_operator.kube.model import ObjectMeta
 from slurm_operator.runtime.caches import Caches
-from tests.fakes.apiserver import FakeApiServer, Refuse
+from tests.fakes.apiserver import FakeApiServer
 from tests.unit.desired import examples
 
 NAMES = {"app.kubernetes.io/name": "slurmrestd", "app.kubernetes.io/instance": "slurm"}
@@ -93,13 +93,6 @@ def test_the_command_line_reaches_the_process(monkeypatch: pytest.MonkeyPatch) -
     options = parser().parse_args(["run", "--kubeconfig", "here", "--zap-log-level", "debug"])
     assert options.run(options) == 7
     assert seen[0] == "debug"
-
-
-@pytest.mark.parametrize("known", [True, False])
-async def test_whether_the_cluster_knows_monitors(server: FakeApiServer, client: Client, known: bool) -> None:
-    if not known:
-        server.inject(Refuse(404), "list", "servicemonitors")
-    assert await command._knows_monitors(client) is known
 
 
 def pod(name: str, ip: str, *, terminating: bool = False) -> Pod:
