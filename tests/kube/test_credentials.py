@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from slurm_local.apiserver import ApiServer
-from slurm_operator.kube import CONFIG_MAPS, Client, KubeConfig, Unauthorized
+from slurm_operator.kube import CONFIG_MAPS, Client, Forbidden, KubeConfig, Unauthorized, load
 from slurm_operator.kube.config import Material
 
 PATIENCE_SECONDS = 30.0
@@ -67,3 +68,14 @@ async def test_a_renewed_certificate_is_used_before_the_old_one_expires(
                 assert not await refused(client, namespace)
                 await asyncio.sleep(0.1)
         assert not await refused(client, namespace)
+
+
+async def test_another_user_is_asked_for(api_server: ApiServer, namespace: str) -> None:
+    """Impersonation that is dropped would mean more rights than the kubeconfig asks for."""
+    admin = load(str(api_server.kubeconfig))
+    async with Client(replace(admin, impersonate=(("Impersonate-User", "limited"),))) as client:
+        with pytest.raises(Forbidden, match='User "limited" cannot list resource'):
+            await client.list(CONFIG_MAPS, namespace)
+    groups = (("Impersonate-Group", "one"), ("Impersonate-Group", "system:masters"))
+    async with Client(replace(admin, impersonate=(("Impersonate-User", "limited"), *groups))) as client:
+        await client.list(CONFIG_MAPS, namespace)

@@ -137,7 +137,8 @@ def _locate(restapi: RestApi, *, caches: Caches, given: dict[str, str]) -> str:
     instance = instance_key(restapi.metadata.namespace, names.APP_SLURMRESTD, restapi.metadata.name)
     for pod in caches.store(PODS).by_index(BY_INSTANCE, instance):
         if pod.status.pod_ip and not pod.metadata.terminating:
-            return f"http://{pod.status.pod_ip}:{names.PORT_SLURMRESTD}"
+            host = f"[{pod.status.pod_ip}]" if ":" in pod.status.pod_ip else pod.status.pod_ip
+            return f"http://{host}:{names.PORT_SLURMRESTD}"
     return in_cluster(restapi)
 
 

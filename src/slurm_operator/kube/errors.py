@@ -14,6 +14,9 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube.model import Model
 from slurm_operator.kube.resource import Resource, T
 
+LONGEST_RETRY_SECONDS = 60.0
+"""A server that asks for a longer pause is asked again after this time."""
+
 
 class _Cause(Model):
     reason: str = ""
@@ -173,6 +176,8 @@ def from_status(call: Call, status: Status, retry_after: str = "") -> ApiError:
     seconds = float(retry_after) if retry_after.isdecimal() else None
     if seconds is None and status.details and status.details.retry_after_seconds:
         seconds = float(status.details.retry_after_seconds)
+    if seconds is not None:
+        seconds = min(seconds, LONGEST_RETRY_SECONDS)
     message = status.message or status.reason or f"HTTP status {status.code}"
     causes = status.details.causes or () if status.details else ()
     fields = tuple(cause.field for cause in causes if cause.field)

@@ -117,6 +117,13 @@ async def test_where_slurmrestd_is_found(client: Client, monkeypatch: pytest.Mon
     assert command._locate(restapi, caches=caches, given={}) == by_name
 
 
+async def test_an_ipv6_address_is_written_as_urls_need_it(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    caches = Caches(client)
+    caches.follow(PODS, indexers={BY_INSTANCE: instance}).upsert(pod("a", "fd00:10:244::1f"))
+    assert command._locate(examples.restapi(), caches=caches, given={}) == "http://[fd00:10:244::1f]:6820"
+
+
 def test_words_and_addresses() -> None:
     assert command._words(" a, b,,") == ("a", "b")
     assert command._urls(["slurm/a=http://x?y=z"]) == {"slurm/a": "http://x?y=z"}

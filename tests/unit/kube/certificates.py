@@ -93,6 +93,9 @@ async def https(server: Pair, clients: Authority, folder: Path, refused: Collect
         peer = request.get_extra_info("peercert") or {}
         names = [value for part in peer.get("subject", ()) for key, value in part if key == "commonName"]
         who = " ".join([*names, request.headers.get("Authorization", "")]).strip()
+        if "Impersonate-User" in request.headers:
+            asked = [request.headers["Impersonate-User"], *request.headers.getall("Impersonate-Group", [])]
+            who += f" as {','.join(asked)}"
         return web.json_response({"gitVersion": who})
 
     runner = web.ServerRunner(web.Server(serve), shutdown_timeout=1.0)
@@ -113,3 +116,33 @@ async def _bookmarks(request: web.BaseRequest) -> web.StreamResponse:
             await response.write(b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"1"}}}\n')
             await asyncio.sleep(0.05)
     return response
+
+
+@asynccontextmanager
+async def tunnel() -> AsyncIterator[tuple[str, list[str]]]:
+    """An HTTP proxy that knows CONNECT: its URL, and the first line of every request."""
+    asked: list[str] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while chunk := await reader.read(65536):
+                writer.write(chunk)
+                await writer.drain()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        asked.append(head.splitlines()[0])
+        host, _, port = asked[-1].split()[1].rpartition(":")
+        onward_reader, onward = await asyncio.open_connection(host, int(port))
+        writers.extend((writer, onward))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(carry(reader, onward), carry(onward_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()

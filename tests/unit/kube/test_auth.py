@@ -17,7 +17,7 @@ from slurm_operator.kube.auth import Credentials
 from slurm_operator.kube.clock import SystemClock
 from slurm_operator.kube.config import ExecPlugin, Material
 from slurm_operator.kube.transport import explain
-from tests.unit.kube.certificates import Authority, https
+from tests.unit.kube.certificates import Authority, https, tunnel
 
 CLUSTER = Authority()
 STRANGER = Authority("somebody-else")
@@ -286,3 +286,19 @@ def test_silence_and_breaking_are_told_apart() -> None:
     assert explain(ConnectionResetError(), settings).message == (
         "the connection to https://c broke: ConnectionResetError"
     )
+
+
+async def test_another_user_is_asked_for_in_every_request(tmp_path: Path) -> None:
+    impersonate = (("Impersonate-User", "alice"), ("Impersonate-Group", "one"), ("Impersonate-Group", "two"))
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url:
+        assert await who(config(url, token=Material(data=b"t"), impersonate=impersonate)) == "Bearer t as alice,one,two"
+
+
+async def test_through_a_proxy(tmp_path: Path) -> None:
+    """TLS reaches from here to the server; the proxy passes bytes on."""
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url, tunnel() as (proxy, asked):
+        assert await who(config(url, **certificate("alice"), proxy=proxy)) == "alice"
+        assert asked == [f"CONNECT {url.removeprefix('https://')} HTTP/1.1"]
+    with pytest.raises(Unreachable, match="does not answer") as caught:
+        await who(config(url, proxy=proxy))
+    assert proxy in caught.value.hint
