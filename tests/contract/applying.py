@@ -89,7 +89,7 @@ class Applying:
         made = await server.client.create(CONFIG_MAPS, server.named("a", data={"k": "1", "l": "2"}))
         raw = await server.client.get_raw(CONFIG_MAPS, "a", server.namespace)
         moved = [entry | {"manager": "two", "operation": "Apply"} for entry in raw["metadata"]["managedFields"]]
-        patch = [
+        patch: list[Json] = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": made.metadata.resource_version},
             {"op": "replace", "path": "/metadata/managedFields", "value": moved},
         ]

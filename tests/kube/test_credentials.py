@@ -58,8 +58,9 @@ async def test_a_renewed_certificate_is_used_before_the_old_one_expires(
     renewing = issue(api_server, cert, key, 3)
     assert renewing.certificate is not None
     assert renewing.key is not None
-    old = {"certificate": Material(data=renewing.certificate.read()), "key": Material(data=renewing.key.read())}
-    async with Client(renewing) as client, Client(KubeConfig(api_server.url, ca=renewing.ca, **old)) as witness:
+    certificate, private = Material(data=renewing.certificate.read()), Material(data=renewing.key.read())
+    fixed = replace(renewing, certificate=certificate, key=private)
+    async with Client(renewing) as client, Client(fixed) as witness:
         assert not await refused(client, namespace)
         assert not await refused(witness, namespace)
         issue(api_server, cert, key, 3600)

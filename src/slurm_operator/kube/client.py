@@ -1,13 +1,12 @@
 """The verbs of the Kubernetes API. Projections come out, plain dictionaries go in, every call has a deadline."""
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -15,6 +14,7 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube.auth import Credentials
 from slurm_operator.kube.clock import Clock, SystemClock
 from slurm_operator.kube.config import KubeConfig
+from slurm_operator.kube.content import encode, plain, understand, unintelligible
 from slurm_operator.kube.errors import (
     ApiError,
     Call,
@@ -43,10 +43,8 @@ _PATCH_TYPES = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_ESCAPES = tuple((character, f"\\u{ord(character):04x}") for character in "&<>\u2028\u2029")
 PAGE = 500
 LIST_ATTEMPTS = 3
-R = TypeVar("R")
 
 
 def _nobody(method: str, code: str, seconds: float) -> None:
@@ -87,7 +85,7 @@ class Client:
 
     async def get_raw(self, res: Resource[T], name: str, namespace: str | None = None) -> Manifest:
         call = Call.on(res, "get", namespace, name)
-        return _plain(call, await self._send(call, "GET", res.path(namespace, name)))
+        return plain(call, await self._send(call, "GET", res.path(namespace, name)))
 
     async def list(
         self, res: Resource[T], namespace: str | None = None, *, labels: str = "", fields: str = "", limit: int = PAGE
@@ -111,7 +109,7 @@ class Client:
         params = _selected(labels, fields) | {"limit": str(limit)}
         call, path = Call.on(res, "list", namespace), res.path(namespace)
         while True:
-            page = _understand(call, partial(decode_page, res.type), await self._send(call, "GET", path, params=params))
+            page = understand(call, partial(decode_page, res.type), await self._send(call, "GET", path, params=params))
             yield page
             if not page.continue_:
                 return
@@ -159,18 +157,18 @@ class Client:
                 self._observe("GET", code, time.perf_counter() - started)
             raise Unreachable(call, error.message, error.hint) from error
         except msgspec.DecodeError as error:
-            raise _unintelligible(call, error) from error
+            raise unintelligible(call, error) from error
 
     async def version(self) -> str:
         """The server's own version; also the quickest way to learn whether we can talk to it at all."""
         call = Call("get", "/version", "version")
-        return str(_plain(call, await self._send(call, "GET", "/version")).get("gitVersion"))
+        return str(plain(call, await self._send(call, "GET", "/version")).get("gitVersion"))
 
     async def kinds(self, api_version: str) -> dict[str, tuple[str, bool]]:
         """What the server offers in a group's version: plural and whether it is namespaced, by kind."""
         path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         call = Call("get", api_version, "kinds")
-        answer = _plain(call, await self._send(call, "GET", path))
+        answer = plain(call, await self._send(call, "GET", path))
         found = (entry for entry in answer["resources"] if "/" not in entry["name"])
         return {entry["kind"]: (entry["name"], entry["namespaced"]) for entry in found}
 
@@ -218,7 +216,7 @@ class Client:
         """
         call, path, options = _applied(res, manifest, manager)
         answer = await self._exchange(call, "PATCH", path, **options, idempotent=False)
-        return _understand(call, partial(decode_object, res.type), answer.body), answer.status == HTTPStatus.CREATED
+        return understand(call, partial(decode_object, res.type), answer.body), answer.status == HTTPStatus.CREATED
 
     async def patch(
         self,
@@ -280,12 +278,12 @@ class Client:
             # An eviction answers 429 for as long as a disruption budget forbids it: that is news, not load.
             wait_when_told=subresource != "eviction",
         )
-        return _plain(call, answer)
+        return plain(call, answer)
 
     # Sending
 
     async def _object(self, res: Resource[T], call: Call, method: str, path: str, **options: Any) -> T:
-        return _understand(call, partial(decode_object, res.type), await self._send(call, method, path, **options))
+        return understand(call, partial(decode_object, res.type), await self._send(call, method, path, **options))
 
     async def _send(self, call: Call, method: str, path: str, **options: Any) -> bytes:
         return (await self._exchange(call, method, path, **options)).body
@@ -302,7 +300,7 @@ class Client:
         idempotent: bool = True,
         wait_when_told: bool = True,
     ) -> Answer:
-        content = None if body is None else _encode(body)
+        content = None if body is None else encode(body)
         extra = {} if content is None else {"Content-Type": content_type}
         attempt = 0
         broken = False
@@ -391,33 +389,6 @@ def _applied(
     body = {"apiVersion": res.api_version, "kind": res.kind} | manifest
     options = {"params": {"fieldManager": manager}, "body": body, "content_type": _PATCH_TYPES["apply"]}
     return call, res.path(namespace, name, subresource), options
-
-
-def _encode(body: Any) -> bytes:
-    """The standard encoder knows plain values only, so a projection in a manifest is a TypeError, never a write.
-
-    Characters are escaped as the API server escapes them, because it keeps some values as they were sent, such as the
-    data of a ControllerRevision, and takes a patch of another field for a change of these if it writes them otherwise.
-    """
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    for character, escaped in _ESCAPES:
-        text = text.replace(character, escaped)
-    return text.encode()
-
-
-def _plain(call: Call, body: bytes) -> Manifest:
-    return _understand(call, partial(msgspec.json.decode, type=Manifest), body)
-
-
-def _understand(call: Call, decode: Callable[[bytes], R], body: bytes) -> R:
-    try:
-        return decode(body)
-    except msgspec.DecodeError as error:
-        raise _unintelligible(call, error) from error
-
-
-def _unintelligible(call: Call, error: msgspec.DecodeError) -> ApiError:
-    return ServerError(call, f"the answer is not what Kubernetes would say: {error}")
 
 
 def _worth_waiting(error: ApiError, idempotent: bool) -> bool:

@@ -93,8 +93,8 @@ class Caches:
 
     @property
     def reflectors(self) -> list[Reflector[Any]]:
-        sources = (*self._optional.values(), *self._named.values())
-        return [*self._reflectors, *(one for source in sources for one in source.reflectors)]
+        optional = (one for kind in self._optional.values() for one in kind.reflectors)
+        return [*self._reflectors, *optional, *(one for watches in self._named.values() for one in watches.reflectors)]
 
     async def synced(self) -> None:
         """Returns when every followed kind has been listed, and it is known which others are served."""

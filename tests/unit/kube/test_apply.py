@@ -186,13 +186,15 @@ async def test_what_the_server_does_not_book_is_forgotten_with_its_object(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_operator.kube.apply.lost_fields", lambda *_: ("spec.dropped",))
-    applier, store = Applier(client, MANAGER), Store[ConfigMap]()
+    applier = Applier(client, MANAGER)
+    store: Store[ConfigMap] = Store()
     for number in range(3):
         meta = {"name": f"c{number}", "namespace": "default"}
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
         await applier.apply(CONFIG_MAPS, manifest, store)
         assert len(applier._gaps) == 1
-        store.remove(await client.get(CONFIG_MAPS, f"c{number}", "default"))
+        made = await client.get(CONFIG_MAPS, f"c{number}", "default")
+        store.remove(made)
 
 
 @pytest.mark.parametrize("port", [80, 81], ids=["same field", "other field"])

@@ -56,7 +56,7 @@ def test_what_is_in_the_way(refused: str, theirs: Fields, taken: Fields) -> None
 
 
 def test_without_an_entry_of_ours_there_is_one_afterwards() -> None:
-    theirs = {"f:spec": {"f:ports": {PORT: {".": {}}}}}
+    theirs: Fields = {"f:spec": {"f:ports": {PORT: {".": {}}}}}
     found = claimed([entry(THEIRS, theirs, apiVersion="v1")], WANTED, OURS, ["spec.ports[1].name"])
     assert found == [entry(OURS, theirs, "Apply", apiVersion="v1")]
 
@@ -67,7 +67,9 @@ def test_the_status_is_not_touched() -> None:
 
 
 STEPS = st.sampled_from(["f:spec", "f:ports", "f:volumes", "f:hostPath", "f:strategy", "f:type", PORT, VOLUME, ANOTHER])
-TREES = st.recursive(st.just({}), lambda inner: st.dictionaries(STEPS, inner, max_size=3), max_leaves=8)
+TREES: st.SearchStrategy[Fields] = st.recursive(
+    st.just({}), lambda inner: st.dictionaries(STEPS, inner, max_size=3), max_leaves=8
+)
 REFUSED = st.lists(st.sampled_from(["spec.ports[0]", "spec.volumes[0].hostPath", "spec.strategy", "spec"]))
 
 

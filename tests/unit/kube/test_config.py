@@ -173,7 +173,7 @@ def test_a_pod_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_another_user_is_asked_for(tmp_path: Path) -> None:
-    user = {
+    user: dict[str, Any] = {
         "token": "admin",
         "as": "system:serviceaccount:slurm:limited",
         "as-uid": "u-1",
@@ -193,7 +193,7 @@ def test_another_user_is_asked_for(tmp_path: Path) -> None:
 
 def test_groups_without_a_user_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="as-groups or as-user-extra without a user") as caught:
-        load(write(tmp_path / "config", document(**{"as-groups": ["one"]})))
+        load(write(tmp_path / "config", document("main", **{"as-groups": ["one"]})))
     assert "as:" in caught.value.hint
 
 
