@@ -24,6 +24,8 @@ from slurm_operator.runtime.logs import configure_logging
 from slurm_operator.runtime.manager import Addresses, Manager
 from slurm_operator.runtime.manager import run as run_loop
 from slurm_operator.runtime.metrics import Metrics, RequestMetrics, SlurmMetrics
+from slurm_operator.slurm.leading import LeadingTransport
+from slurm_operator.slurm.transport import HttpTransport
 from slurm_operator.slurm.views import SlurmViews
 
 KINDS = ("accounting", "controller", "loginset", "nodeset", "restapi", "slurmclient", "token")
@@ -96,7 +98,7 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
     metrics.registry.register(slurm)
     async with Client(config, observer=requests.observe, clock=clock) as client:
         caches = Caches(client, namespaces=_words(options.namespaces), clock=clock)
-        views = SlurmViews(clock, observe=slurm.observe)
+        views = SlurmViews(clock, transport=partial(_leading, client), observe=slurm.observe)
         settings = Settings(
             domain=cluster_domain(_resolv_conf()),
             propagated_conditions=_words(options.propagated_node_conditions),
@@ -125,6 +127,10 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
             return await manager.run()
         finally:
             await views.close()
+
+
+def _leading(client: Client) -> LeadingTransport:
+    return LeadingTransport(HttpTransport(), lambda: client.may_write())
 
 
 def _locate(restapi: RestApi, *, caches: Caches, given: dict[str, str]) -> str:
