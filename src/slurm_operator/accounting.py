@@ -15,13 +15,13 @@ from slurm_operator.kube.kinds import SECRETS, STATEFUL_SETS, Pod, Secret, State
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Key, Manifest
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
+from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unread, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.plan import Action, Done, Plan, Urgency, soonest
 from slurm_operator.runtime.reconcile import Refusals
-from slurm_operator.runtime.references import LOADING, References, Refs
+from slurm_operator.runtime.references import References, Refs
 from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.runtime.uncreated import KnowsRefusals, explained, look_in
@@ -196,7 +196,7 @@ def decide(seen: Seen) -> Plan[AccountingHands]:
     if accounting.metadata.terminating:
         return Plan()
     if seen.refs.loading:
-        return Plan(after=LOADING)
+        return unread(ACCOUNTINGS, accounting, seen.refs, seen.now)
     objects, trouble = wanted(seen)
     if trouble is None and seen.ring is None and not accounting.spec.external:
         return Plan(tuple(report(seen, None)))
