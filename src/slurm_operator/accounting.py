@@ -39,6 +39,7 @@ ASK_SECONDS = 15.0
 ASK_AGAIN_SECONDS = 5.0
 """The same while it does not."""
 ANSWER_SECONDS = 5.0
+LOST = "DatabaseLost"
 CONFIRMED = 2
 """Failures in a row that count."""
 
@@ -293,13 +294,16 @@ def _waiting_for(seen: Seen) -> str:
 
 def _lost_database(seen: Seen) -> Trouble | None:
     """A slurmdbd that answers, but not from its database; slurmctld keeps its records meanwhile."""
+    before = seen.accounting.status.condition(names.CONDITION_DEGRADED)
+    if seen.database.at == -math.inf and before is not None and before.reason == LOST:
+        return Trouble(LOST, before.message)  # a restart of ours is no news: it is to be asked first
     if seen.database.failures < CONFIRMED or not is_asked(seen):
         return None
     if seen.accounting.spec.external:
         where = seen.accounting.spec.external_config
         about = f"slurmdbd at {where.host}:{where.port}, or its database," if where else "slurmdbd"
-        return Trouble("DatabaseUnreachable", f"{about} does not answer: check both")
-    return Trouble("DatabaseUnreachable", f"slurmdbd has lost {_database(seen.accounting)}: check that it runs")
+        return Trouble(LOST, f"{about} does not answer: check both")
+    return Trouble(LOST, f"slurmdbd has lost {_database(seen.accounting)}: check that it runs")
 
 
 def _database_trouble(seen: Seen) -> Trouble | None:

@@ -257,7 +257,7 @@ async def test_a_database_that_is_lost_and_found(here: World, monkeypatch: pytes
     async with here.operator() as running:
         await until(lambda: here.all_ready(HERE) and slurm.count("GET clusters/"))
         slurm.database_up = False
-        await until(lambda: here.degraded("Accounting", "slurm", HERE) == "DatabaseUnreachable")
+        await until(lambda: here.degraded("Accounting", "slurm", HERE) == "DatabaseLost")
         assert not here.ready("Accounting", "slurm", HERE)
         assert "slurm-mariadb:3306" in message(here, "Accounting")
         assert isinstance(running.views.state(CLUSTER), Known), "slurmctld works without its accounting"
