@@ -1,6 +1,6 @@
 """Which workers come and which go: pure choices over a world, one small function per question."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -17,7 +17,7 @@ from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
-from slurm_operator.slurm.states import REJECTED, is_busy, is_down, is_drain
+from slurm_operator.slurm.states import REJECTED, DrainOwner, is_busy, is_down, is_drain
 
 YES = ("true", "True", "TRUE", "1", "t", "T")
 """Spellings of yes in the annotation that users write; all of them count, everywhere."""
@@ -81,6 +81,8 @@ class Rollout:
     outdated: Sequence[Worker]
     """Those of an old revision that may be replaced."""
     out_of_mode: Sequence[Worker]
+    named: Collection[str] = ()
+    """Names of outdated workers that stay for now, since a job or a reservation names them."""
 
     def away(self, world: World) -> int:
         """Return how many of the desired workers are not in service."""
@@ -98,8 +100,12 @@ class Rollout:
         if worker.record is None or not is_usable(worker.record):
             return False
         if worker.revision != self.revision:
-            return _serves(worker)
+            return _serves(worker) and not self._is_still_drained(worker)
         return is_available(worker.pod, world.nodeset.spec.min_ready_seconds, world.now)
+
+    def _is_still_drained(self, worker: Worker) -> bool:
+        """Return whether a worker that is named was drained before that was known, and does not serve again yet."""
+        return worker.name in self.named and worker.drain_owner is DrainOwner.OURS
 
 
 def choose(world: World, revision: str) -> Choice:
@@ -129,7 +135,8 @@ def choose(world: World, revision: str) -> Choice:
         outdated, lost = [], []
     # Workers of the other mode make room only once their successors exist.
     changes_mode = not slots and unplaced is None
-    turn = replaced(world, Rollout(desired, revision, staying, outdated, out_of_mode), changes_mode=changes_mode)
+    rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting)
+    turn = replaced(world, rollout, changes_mode=changes_mode)
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
     condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}
     free = [slot for slot in slots if slot.name not in taken]

@@ -5,7 +5,7 @@ Our drains carry our reason; a drain or a reason of an administrator is never ch
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain as RecordedDrain
@@ -29,6 +29,8 @@ REMOVAL = (Cause.DELETE, Cause.MODE, Cause.SCALE_IN, Cause.UPDATE)
 class Wish:
     cause: Cause
     reason: str
+    goes: bool = False
+    """The pod goes, whatever else asks for the drain."""
 
 
 def wishes(world: World, choice: Choice) -> dict[str, Wish]:
@@ -36,7 +38,7 @@ def wishes(world: World, choice: Choice) -> dict[str, Wish]:
     found: dict[str, Wish] = {}
     for worker in world.workers:
         if worker.live and (wish := _wish(world, worker, choice)):
-            found[worker.name] = wish
+            found[worker.name] = replace(wish, goes=worker.pod_name in choice.condemned)
     return found
 
 
@@ -79,7 +81,7 @@ def drain_actions(world: World, wanted: Mapping[str, Wish]) -> list[Drain]:
         if wish is None or worker.record is None or worker.terminating:
             continue
         if worker.claimed_by_others:
-            if wish.cause in REMOVAL and not is_drain(worker.state):
+            if wish.goes and not is_drain(worker.state):
                 by_reason[""].append(worker.name)  # DOWN or FAIL by an administrator: drained, the reason stays
         elif not is_drain(worker.state) or worker.record.reason != wish.reason:
             by_reason[wish.reason].append(worker.name)

@@ -27,7 +27,7 @@ def awaited_by(world: World, choice: Choice) -> list[str]:
         *(_wait_for(world, worker) for worker in in_order(choice.going(world))),
         *(f"the old pod {name} to end" for name in choice.blocked),
         *(f"the Slurm name {held.name} to be free: {held.where} has it" for held in choice.held.values()),
-        *(f"{listed(users)} to end, which name {name}" for name, users in held_back(world, choice).items()),
+        *(f"{listed(users)} to end, which name {name}" for name, users in sorted(held_back(world, choice).items())),
         *_kept_records(world),
     ]
 

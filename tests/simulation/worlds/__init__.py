@@ -1,0 +1,1 @@
+"""Worlds in which NodeSets live through random histories: see `history`."""

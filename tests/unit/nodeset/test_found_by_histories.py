@@ -1,0 +1,38 @@
+"""Single decisions that random histories (`tests/simulation/worlds`) found to be wrong."""
+
+from slurm_operator.api import names
+from slurm_operator.nodeset.slurm_actions import Drain, Undrain
+from tests.unit.nodeset.make import job_list, known, nodeset, pod, record, revision, world
+from tests.unit.nodeset.plans import DRAINED, OURS, condition, nodes_of, planned, pods, records, told
+
+
+def test_a_worker_that_an_administrator_took_down_leaves_also_if_it_is_cordoned() -> None:
+    """Its reason stays; without a drain it would be waited for for ever, in the budget of an update."""
+    wanted = nodeset(0, status=told("gpu-0"))
+    cordoned = pod("gpu-0", revision=revision(wanted), annotations={names.ANNOTATION_POD_CORDON: "true"})
+    of = world(wanted, cordoned, slurm=known(record("gpu-0", "DOWN", reason="replacing the fan")))
+    assert [(drain.nodes, drain.reason) for drain in planned(of, Drain)] == [(("gpu-0",), "")]
+    stays = world(nodeset(1), cordoned, slurm=known(record("gpu-0", "DOWN", reason="replacing the fan")))
+    assert planned(stays, Drain) == []
+
+
+def test_a_worker_that_is_named_and_still_drained_counts_as_away() -> None:
+    """It was drained for the update before a job named it, and does not serve before it is undrained."""
+    of = world(
+        nodeset(2, status=told("gpu-0", "update"), updateStrategy={"rollingUpdate": {"maxUnavailable": 1}}),
+        *pods(0, 1, rev="old"),
+        slurm=known(*records(0, state=DRAINED, reason=OURS), *records(1)),
+        jobs=job_list(naming={"gpu-0": (12,)}),
+    )
+    assert nodes_of(of, Undrain) == ["gpu-0"]
+    assert nodes_of(of, Drain) == []
+
+
+def test_the_order_of_the_pods_does_not_change_what_is_said_of_named_workers() -> None:
+    """A new process sees them in another order, and must not write its report again for that."""
+    wanted, named = nodeset(2), job_list(reserved={"gpu-0": ("exam",), "gpu-1": ("party",)})
+    one, other = pods(0, 1, rev="old")
+    first, second = (
+        world(wanted, *seen, slurm=known(*records(0, 1)), jobs=named) for seen in ((one, other), (other, one))
+    )
+    assert condition(first, "Progressing")["message"] == condition(second, "Progressing")["message"]
