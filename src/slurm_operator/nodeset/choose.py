@@ -83,10 +83,13 @@ class Rollout:
     out_of_mode: Sequence[Worker]
     named: Collection[str] = ()
     """Names of outdated workers that stay for now, since a job or a reservation names them."""
+    begun: Collection[str] = ()
+    """Names of workers that were drained to be replaced."""
 
     def away(self, world: World) -> int:
         """Return how many of the desired workers are not in service."""
-        present = sum(self._is_present(worker, world) for worker in (*self.staying, *self.out_of_mode))
+        serving = [worker for worker in self.staying if not self._is_still_drained(worker)]
+        present = sum(self._is_present(worker, world) for worker in (*serving, *self.out_of_mode))
         return max(0, self.desired - present)
 
     def vacant(self, world: World) -> int:
@@ -100,12 +103,13 @@ class Rollout:
         if worker.record is None or not is_usable(worker.record):
             return False
         if worker.revision != self.revision:
-            return _serves(worker) and not self._is_still_drained(worker)
+            return _serves(worker)
         return is_available(worker.pod, world.nodeset.spec.min_ready_seconds, world.now)
 
     def _is_still_drained(self, worker: Worker) -> bool:
-        """Return whether a worker that is named was drained before that was known, and does not serve again yet."""
-        return worker.name in self.named and worker.drain_owner is DrainOwner.OURS
+        """Return whether a worker that stays after all was drained to be replaced, and does not serve again yet."""
+        stays = worker.revision == self.revision or worker.name in self.named
+        return stays and worker.name in self.begun and worker.drain_owner is DrainOwner.OURS
 
 
 def choose(world: World, revision: str) -> Choice:
@@ -135,7 +139,8 @@ def choose(world: World, revision: str) -> Choice:
         outdated, lost = [], []
     # Workers of the other mode make room only once their successors exist.
     changes_mode = not slots and unplaced is None
-    rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting)
+    begun = recorded(world, Cause.UPDATE, Cause.MODE)
+    rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting, begun)
     turn = replaced(world, rollout, changes_mode=changes_mode)
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
     condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}

@@ -36,3 +36,16 @@ def test_the_order_of_the_pods_does_not_change_what_is_said_of_named_workers() -
         world(wanted, *seen, slurm=known(*records(0, 1)), jobs=named) for seen in ((one, other), (other, one))
     )
     assert condition(first, "Progressing")["message"] == condition(second, "Progressing")["message"]
+
+
+def test_a_worker_of_the_revision_that_is_wanted_again_counts_as_away_while_it_is_drained() -> None:
+    """It was drained for an update that was taken back."""
+    wanted = nodeset(2, status=told("gpu-0", "update"), updateStrategy={"rollingUpdate": {"maxUnavailable": 1}})
+    of = world(
+        wanted,
+        *pods(0, rev=revision(wanted)),
+        *pods(1, rev="old"),
+        slurm=known(*records(0, state=DRAINED, reason=OURS), *records(1)),
+    )
+    assert nodes_of(of, Undrain) == ["gpu-0"]
+    assert nodes_of(of, Drain) == []
