@@ -26,7 +26,8 @@ def remembered() -> dict[str, int]:
     found: Counter[str] = Counter()
     for obj in gc.get_objects():
         kind = type(obj)
-        if kind.__module__.startswith("slurm_operator."):
+        module = kind.__module__
+        if module.startswith("slurm_operator.") and not module.startswith("slurm_operator.api."):  # values of users
             for attribute, held in _attributes(obj):
                 if isinstance(held, _HOLDERS):
                     found[f"{kind.__module__.removeprefix('slurm_operator.')}.{kind.__name__}.{attribute}"] += len(held)

@@ -83,8 +83,6 @@ class Rollout:
     out_of_mode: Sequence[Worker]
     named: Collection[str] = ()
     """Names of outdated workers that stay for now, since a job or a reservation names them."""
-    begun: Collection[str] = ()
-    """Names of workers that were drained to be replaced."""
 
     def away(self, world: World) -> int:
         """Return how many of the desired workers are not in service."""
@@ -109,7 +107,7 @@ class Rollout:
     def _is_still_drained(self, worker: Worker) -> bool:
         """Return whether a worker that stays after all was drained to be replaced, and does not serve again yet."""
         stays = worker.revision == self.revision or worker.name in self.named
-        return stays and worker.name in self.begun and worker.drain_owner is DrainOwner.OURS
+        return stays and worker.drain_owner is DrainOwner.OURS and not _asks_for_drain(worker)
 
 
 def choose(world: World, revision: str) -> Choice:
@@ -139,8 +137,7 @@ def choose(world: World, revision: str) -> Choice:
         outdated, lost = [], []
     # Workers of the other mode make room only once their successors exist.
     changes_mode = not slots and unplaced is None
-    begun = recorded(world, Cause.UPDATE, Cause.MODE)
-    rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting, begun)
+    rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting)
     turn = replaced(world, rollout, changes_mode=changes_mode)
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
     condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}
@@ -329,6 +326,11 @@ def by_expendability(world: World, workers: Iterable[Worker]) -> list[Worker]:
 def is_cordoned(worker: Worker) -> bool:
     """A person asked for it to be drained, or it is drained already."""
     return wants_cordon(worker) or (worker.record is not None and is_drain(worker.record.state))
+
+
+def _asks_for_drain(worker: Worker) -> bool:
+    """Return whether a person cordoned the pod or its Node."""
+    return wants_cordon(worker) or (worker.node is not None and worker.node.spec.unschedulable)
 
 
 def wants_cordon(worker: Worker) -> bool:
