@@ -15,13 +15,13 @@ from slurm_operator.kube.kinds import SECRETS, STATEFUL_SETS, Pod, Secret, State
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Key, Manifest
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
+from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unread, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.plan import Action, Done, Plan, Urgency, soonest
 from slurm_operator.runtime.reconcile import Refusals
-from slurm_operator.runtime.references import LOADING, References, Refs
+from slurm_operator.runtime.references import References, Refs
 from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.runtime.uncreated import KnowsRefusals, explained, look_in
@@ -39,6 +39,7 @@ ASK_SECONDS = 15.0
 ASK_AGAIN_SECONDS = 5.0
 """The same while it does not."""
 ANSWER_SECONDS = 5.0
+LOST = "DatabaseLost"
 CONFIRMED = 2
 """Failures in a row that count."""
 
@@ -196,7 +197,7 @@ def decide(seen: Seen) -> Plan[AccountingHands]:
     if accounting.metadata.terminating:
         return Plan()
     if seen.refs.loading:
-        return Plan(after=LOADING)
+        return unread(ACCOUNTINGS, accounting, seen.refs, seen.now)
     objects, trouble = wanted(seen)
     if trouble is None and seen.ring is None and not accounting.spec.external:
         return Plan(tuple(report(seen, None)))
@@ -293,13 +294,16 @@ def _waiting_for(seen: Seen) -> str:
 
 def _lost_database(seen: Seen) -> Trouble | None:
     """A slurmdbd that answers, but not from its database; slurmctld keeps its records meanwhile."""
+    before = seen.accounting.status.condition(names.CONDITION_DEGRADED)
+    if seen.database.at == -math.inf and before is not None and before.reason == LOST:
+        return Trouble(LOST, before.message)  # a restart of ours is no news: it is to be asked first
     if seen.database.failures < CONFIRMED or not is_asked(seen):
         return None
     if seen.accounting.spec.external:
         where = seen.accounting.spec.external_config
         about = f"slurmdbd at {where.host}:{where.port}, or its database," if where else "slurmdbd"
-        return Trouble("DatabaseUnreachable", f"{about} does not answer: check both")
-    return Trouble("DatabaseUnreachable", f"slurmdbd has lost {_database(seen.accounting)}: check that it runs")
+        return Trouble(LOST, f"{about} does not answer: check both")
+    return Trouble(LOST, f"slurmdbd has lost {_database(seen.accounting)}: check that it runs")
 
 
 def _database_trouble(seen: Seen) -> Trouble | None:

@@ -18,7 +18,7 @@ from slurm_operator.runtime.children import Children, applied, delete
 from slurm_operator.runtime.execute import execute
 from slurm_operator.runtime.plan import Plan, Result, soonest
 from slurm_operator.runtime.reconcile import Refusals, lasting, refusal
-from slurm_operator.runtime.references import LOADING, References
+from slurm_operator.runtime.references import References
 from slurm_operator.slurm.views import SlurmViews
 
 UNREADABLE_SECONDS = 60.0
@@ -73,11 +73,11 @@ class ClusterReconciler:
         self._tell = tell
 
     async def __call__(self, key: Key) -> Result:
-        loading = await self._watch_slurm(key)
+        again = await self._watch_slurm(key)
         plan = shared_objects(key, self._need(key), tuple(self._made(key)))
         outcome = await execute(plan.actions, self._world)
         self._tell(key, tuple(refusal(failure) for failure in outcome.failures if lasting(failure)))
-        return outcome.result(after=soonest(LOADING if loading else None, plan.after))
+        return outcome.result(after=soonest(again, plan.after))
 
     def _need(self, key: Key) -> Need:
         nodesets, pods = self._caches.store(NODESETS), self._caches.store(PODS)
@@ -97,20 +97,20 @@ class ClusterReconciler:
             if found is not None and self._world.kube.applier.made(manifest, found.metadata):
                 yield kind, found
 
-    async def _watch_slurm(self, key: Key) -> bool:
-        """Follow the cluster through its slurmrestd; tells whether its key is still being read."""
+    async def _watch_slurm(self, key: Key) -> float | None:
+        """Follow the cluster through its slurmrestd; return when to look again if its key is not read yet."""
         controller = self._caches.store(CONTROLLERS).get(*key)
         restapi = choose_restapi(self._caches.store(RESTAPIS).by_index(BY_CONTROLLER, controller_key(*key)))
         ref = controller.spec.jwt_key if controller is not None else None
         refs = self._references.read(("Cluster", key), key[0], secrets={ref.name} if ref is not None else ())
         if refs.loading:
-            return True
+            return refs.after
         secret = refs.secret(ref.name).get(ref.key, b"") if ref is not None else b""
         if controller is None or restapi is None or not secret:
             await self._views.remove(key)
         else:
             self._views.set(key, self._locate(restapi), secret)
-        return False
+        return None
 
 
 def is_worker(pod: Pod) -> bool:

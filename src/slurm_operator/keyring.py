@@ -24,7 +24,7 @@ from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of
 from slurm_operator.runtime.plan import Plan
 from slurm_operator.runtime.reconcile import Refusals
-from slurm_operator.runtime.references import LOADING, References, Refs
+from slurm_operator.runtime.references import References, Refs
 from slurm_operator.slurm.keys import SHORTEST_KEY, KeyRing
 from slurm_operator.slurm.known import State, Unknown
 from slurm_operator.slurm.states import is_down
@@ -118,7 +118,7 @@ def workload_of(member: Member) -> str:
 
 def decide(seen: Seen) -> Plan[HasKube]:
     if seen.refs.loading:
-        return Plan(after=LOADING)
+        return Plan(after=seen.refs.after)
     if not seen.members:
         return Plan((delete(SECRETS, seen.ring),) if seen.ring is not None else ())
     wanted = wanted_keys(seen)

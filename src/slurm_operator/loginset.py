@@ -13,13 +13,13 @@ from slurm_operator.kube.kinds import DEPLOYMENTS, SECRETS, Deployment, Secret
 from slurm_operator.kube.resource import Key, Manifest
 from slurm_operator.runtime.actions import Create, HasKube
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unwanted
+from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unread, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.plan import Done, Plan, Urgency
 from slurm_operator.runtime.reconcile import Refusals
-from slurm_operator.runtime.references import LOADING, References, Refs
+from slurm_operator.runtime.references import References, Refs
 from slurm_operator.runtime.trouble import Trouble, no_controller
 from slurm_operator.slurm.keys import ssh_host_keys
 
@@ -91,7 +91,7 @@ def decide(seen: Seen) -> Plan[HasKube]:
     if loginset.metadata.terminating:
         return Plan()
     if seen.refs.loading:
-        return Plan(after=LOADING)
+        return unread(LOGINSETS, loginset, seen.refs, seen.now)
     objects, trouble = wanted(seen)
     actions: list[KubeAction] = []
     if trouble is None and seen.host_keys is None:

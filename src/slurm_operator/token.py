@@ -9,12 +9,12 @@ from slurm_operator.kube.kinds import SECRETS, Secret
 from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.actions import Apply, HasKube
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import KubeAction, delete, reported
+from slurm_operator.runtime.children import KubeAction, delete, reported, unread
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import summed_up
 from slurm_operator.runtime.plan import Plan
 from slurm_operator.runtime.reconcile import Refusals
-from slurm_operator.runtime.references import LOADING, References, Refs
+from slurm_operator.runtime.references import References, Refs
 from slurm_operator.runtime.times import rfc3339
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.jwt import Claims, InvalidTokenError, new_claims, sign, verify
@@ -60,7 +60,7 @@ def decide(seen: Seen) -> Plan[HasKube]:
     if token.metadata.terminating:
         return Plan()
     if seen.refs.loading:
-        return Plan(after=LOADING)
+        return unread(TOKENS, token, seen.refs, seen.now)
     ref = token.spec.jwt_key
     trouble = seen.refs.missing_secret(token.metadata.namespace, ref, "jwtKeyRef")
     if ref is None or trouble is not None:

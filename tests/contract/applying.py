@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from slurm_operator.kube.errors import Conflict, Invalid
+from slurm_operator.kube.errors import Conflict, Invalid, NotFound
 from slurm_operator.kube.kinds import CONFIG_MAPS, DEPLOYMENTS, PODS, SERVICES
 from tests.contract.server import WIDGETS, ContractServer, Json
+
+_ROOT = {"path": "/"}
 
 
 async def apply_data(server: ContractServer, manager: str, data: Json | None, *, force: bool = True) -> dict[str, str]:
@@ -58,6 +60,45 @@ class Applying:
             }
         }
         assert entries(raw)["m", "Apply", ""]["f:spec"]["f:selector"] == {}
+
+    async def test_empty_values_are_owned_too(self, server: ContractServer) -> None:
+        """A map or a plain list is, a keyed list is not: it has no element that could be."""
+        await server.client.apply(DEPLOYMENTS, _deployment(server, args=[], resources={}, ports=[]), manager="m")
+        raw = await server.client.get_raw(DEPLOYMENTS, "d", server.namespace)
+        container = entries(raw)["m", "Apply", ""]["f:spec"]["f:template"]["f:spec"]["f:containers"]
+        assert {"f:args", "f:resources"} <= container['k:{"name":"main"}'].keys()
+        assert "f:ports" not in container['k:{"name":"main"}']
+
+    async def test_an_empty_map_stays_owned_when_another_adds_to_it(self, server: ContractServer) -> None:
+        await _apply_widget(server, "m", settings={})
+        await server.client.patch(WIDGETS, "w", {"spec": {"settings": {"theirs": "1"}}}, server.namespace)
+        raw = await server.client.get_raw(WIDGETS, "w", server.namespace)
+        assert entries(raw)["m", "Apply", ""] == {"f:spec": {"f:settings": {}}}
+
+    async def test_an_empty_map_that_another_removes_is_lost(self, server: ContractServer) -> None:
+        volume: Json = {"name": "v", "emptyDir": {}}
+        await server.client.apply(DEPLOYMENTS, _deployment(server, volumes=[volume]), manager="m")
+        other = [{"op": "replace", "path": "/spec/template/spec/volumes/0", "value": {"name": "v", "hostPath": _ROOT}}]
+        await server.client.patch(DEPLOYMENTS, "d", other, server.namespace, kind="json")
+        raw = await server.client.get_raw(DEPLOYMENTS, "d", server.namespace)
+        volumes = entries(raw)["m", "Apply", ""]["f:spec"]["f:template"]["f:spec"]["f:volumes"]
+        assert volumes == {'k:{"name":"v"}': {".": {}, "f:name": {}}}
+
+    async def test_claims_can_be_moved_to_another_manager(self, server: ContractServer) -> None:
+        """With the claim goes the right to remove the field by no longer naming it."""
+        made = await server.client.create(CONFIG_MAPS, server.named("a", data={"k": "1", "l": "2"}))
+        raw = await server.client.get_raw(CONFIG_MAPS, "a", server.namespace)
+        moved = [entry | {"manager": "two", "operation": "Apply"} for entry in raw["metadata"]["managedFields"]]
+        patch: list[Json] = [
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": made.metadata.resource_version},
+            {"op": "replace", "path": "/metadata/managedFields", "value": moved},
+        ]
+        await server.client.patch(CONFIG_MAPS, "a", patch, server.namespace, kind="json")
+        raw = await server.client.get_raw(CONFIG_MAPS, "a", server.namespace)
+        assert {(manager, operation) for manager, operation, _ in entries(raw)} == {("two", "Apply")}
+        assert await apply_data(server, "two", {"k": "1"}, force=False) == {"k": "1"}
+        with pytest.raises(Conflict):
+            await server.client.patch(CONFIG_MAPS, "a", patch, server.namespace, kind="json")
 
     async def test_a_field_no_longer_named_goes(self, server: ContractServer) -> None:
         await apply_data(server, "m", {"x": "1", "y": "2"})
@@ -193,6 +234,21 @@ class Applying:
         with pytest.raises(Conflict, match="uid mismatch"):
             await server.client.apply(CONFIG_MAPS, server.named("absent", meta=wrong), manager="m")
 
+    async def test_a_status_is_bound_to_a_version_and_not_to_an_identity(self, server: ContractServer) -> None:
+        made = await server.client.apply(WIDGETS, server.named("w", spec={"replicas": 1}), manager="m")
+        wrong = {"uid": "11111111-2222-3333-4444-555555555555"}
+        other = server.named("w", meta=wrong, status={"replicas": 2})
+        after = await server.client.apply(WIDGETS, other, manager="m", subresource="status")
+        assert (after.status.replicas, after.metadata.uid) == (2, made.metadata.uid)
+        stale = server.named("w", meta={"resourceVersion": made.metadata.resource_version}, status={"replicas": 3})
+        with pytest.raises(Conflict, match="the object has been modified"):
+            await server.client.apply(WIDGETS, stale, manager="m", subresource="status")
+        fresh = server.named("w", meta={"resourceVersion": after.metadata.resource_version}, status={"replicas": 3})
+        after = await server.client.apply(WIDGETS, fresh, manager="m", subresource="status")
+        assert after.status.replicas == 3
+        with pytest.raises(NotFound):
+            await server.client.apply(WIDGETS, server.named("absent", status={}), manager="m", subresource="status")
+
     async def test_bound_to_a_version(self, server: ContractServer) -> None:
         made = await server.client.create(CONFIG_MAPS, server.named("a"))
         await apply_data(server, "m", {"k": "v"})
@@ -210,15 +266,17 @@ class Applying:
         assert "fieldManager" in reply.body["message"]
 
 
-def _deployment(server: ContractServer) -> Json:
+def _deployment(server: ContractServer, volumes: list[Json] | None = None, **more: Any) -> Json:
     container = {
         "name": "main",
         "image": "none",
         "env": [{"name": "A", "value": "1"}],
         "ports": [{"containerPort": 80}],
+        **more,
     }
     labels = {"app": "d"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    pod: Json = {"containers": [container]} | ({"volumes": volumes} if volumes else {})
+    template = {"metadata": {"labels": labels}, "spec": pod}
     return server.named("d", spec={"selector": {"matchLabels": labels}, "template": template})
 
 

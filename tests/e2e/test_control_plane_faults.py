@@ -129,7 +129,7 @@ def test_a_database_that_is_away_is_reported_until_it_is_back(slurm: Slurm) -> N
     words = ("slurm-mariadb:3306", "check that it runs")
     try:
         with stopwatch("a lost database is reported"):
-            wait_degraded(slurm, "accounting", "slurm", "DatabaseUnreachable", *words, timeout=60)
+            wait_degraded(slurm, "accounting", "slurm", "DatabaseLost", *words, timeout=60)
         assert slurm.condition("controller", "slurm", "Ready")["status"] == "True"
     finally:
         slurm.kubectl("scale", "statefulset", "slurm-mariadb", "--replicas=1")

@@ -14,14 +14,16 @@ import yaml
 from slurm_local.apiserver import ApiServer
 from slurm_local.audit import Request
 from slurm_operator.api import RestApi, names
+from slurm_operator.cli.install import crd_manifests
 from slurm_operator.cli.manifests import cluster_rules, lease_rules
 from slurm_operator.cli.wiring import Operator, Settings
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import load
 from slurm_operator.kube.errors import NotFound
-from slurm_operator.kube.kinds import PODS
+from slurm_operator.kube.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS
 from slurm_operator.kube.lease import Elector
 from slurm_operator.kube.manifests import Manifests
+from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Manifest, Resource
 from slurm_operator.runtime.background import Background
 from slurm_operator.runtime.caches import Caches
@@ -141,13 +143,12 @@ class Place:
         return [request for request in self.audit.writes() if request.resource != "leases"]
 
     @asynccontextmanager
-    async def operator(self, *, monitors: bool = False, lead: str = "") -> AsyncIterator[Manager]:
+    async def operator(self, *, lead: str = "") -> AsyncIterator[Manager]:
         """The operator's own account, seeing this namespace alone so that tests do not meet."""
         clock = SystemClock()
         async with Client(load(str(self.kubeconfig)), clock=clock) as client:
             caches, views = Caches(client, namespaces=[self.namespace], clock=clock), SlurmViews(clock)
-            settings = Settings("cluster.local", monitors=monitors)
-            operator = Operator(client, caches, views, clock, self._locate, settings)
+            operator = Operator(client, caches, views, clock, self._locate, Settings("cluster.local"))
             background = Background(clock)
             background.keep("events", operator.recorder.run)
             elector = Elector(client, self.namespace, "slurm-operator", lead, timing=BRISK) if lead else None
@@ -174,6 +175,20 @@ class Place:
                     feature = pod.metadata.labels[names.LABEL_INSTANCE]
                     self.slurm.add_nodes(pod.metadata.name, features=[feature], **record)
             await asyncio.sleep(0.2)
+
+
+async def define_kinds(server: ApiServer) -> None:
+    """Install our CustomResourceDefinitions and wait until they are served."""
+    async with Client(load(str(server.kubeconfig))) as admin:
+        await Manifests(admin, "test").apply(crd_manifests())
+        for crd in crd_manifests():
+            await until(partial(established, admin, crd["metadata"]["name"]))
+
+
+async def established(admin: Client, name: str) -> bool:
+    found = (await admin.get(CUSTOM_RESOURCE_DEFINITIONS, name)).status.conditions or ()
+    condition = find_condition(found, "Established")
+    return condition is not None and condition.is_true
 
 
 async def grant(admin: Client, user: str, namespace: str) -> None:

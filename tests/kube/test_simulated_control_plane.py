@@ -11,16 +11,11 @@ import pytest
 from slurm_local.apiserver import ApiServer
 from slurm_local.simulation import SimulatedNodes
 from slurm_operator.api import names
-from slurm_operator.cli.install import crd_manifests
 from slurm_operator.cli.keys import key_secret
-from slurm_operator.kube.client import Client
-from slurm_operator.kube.config import load
-from slurm_operator.kube.kinds import CUSTOM_RESOURCE_DEFINITIONS, EVENTS
-from slurm_operator.kube.manifests import Manifests
-from slurm_operator.kube.model import find_condition
+from slurm_operator.kube.kinds import EVENTS
 from slurm_operator.kube.resource import Manifest
 from tests.fakes.slurmrestd import KEY
-from tests.kube.control_plane import Place, example, place, token, until
+from tests.kube.control_plane import Place, define_kinds, example, place, token, until
 
 BACKBONE = (("Controller", "slurm"), ("Accounting", "slurm"), ("RestApi", "slurm"))
 
@@ -29,20 +24,7 @@ BACKBONE = (("Controller", "slurm"), ("Accounting", "slurm"), ("RestApi", "slurm
 def nodes(simulated_nodes: SimulatedNodes) -> None:
     """Nodes to run on, and the kinds."""
     simulated_nodes.add(3, prefix="plane")
-    asyncio.run(_define(simulated_nodes.server))
-
-
-async def _define(server: ApiServer) -> None:
-    async with Client(load(str(server.kubeconfig))) as admin:
-        await Manifests(admin, "test").apply(crd_manifests())
-        for crd in crd_manifests():
-            await until(partial(_established, admin, crd["metadata"]["name"]))
-
-
-async def _established(admin: Client, name: str) -> bool:
-    found = (await admin.get(CUSTOM_RESOURCE_DEFINITIONS, name)).status.conditions or ()
-    condition = find_condition(found, "Established")
-    return condition is not None and condition.is_true
+    asyncio.run(define_kinds(simulated_nodes.server))
 
 
 @pytest.fixture

@@ -257,7 +257,7 @@ async def test_a_database_that_is_lost_and_found(here: World, monkeypatch: pytes
     async with here.operator() as running:
         await until(lambda: here.all_ready(HERE) and slurm.count("GET clusters/"))
         slurm.database_up = False
-        await until(lambda: here.degraded("Accounting", "slurm", HERE) == "DatabaseUnreachable")
+        await until(lambda: here.degraded("Accounting", "slurm", HERE) == "DatabaseLost")
         assert not here.ready("Accounting", "slurm", HERE)
         assert "slurm-mariadb:3306" in message(here, "Accounting")
         assert isinstance(running.views.state(CLUSTER), Known), "slurmctld works without its accounting"
@@ -318,18 +318,29 @@ async def test_a_node_that_goes_silent_is_named_and_nothing_is_deleted(here: Wor
         await until(lambda: here.degraded("Controller", "slurm", HERE) == "")
 
 
-async def test_monitors_come_and_go_where_they_are_known(here: World) -> None:
-    """scenario 171"""
+async def test_monitors_come_and_go_where_they_are_known(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """scenario 171: also when Prometheus' operator is installed while the operator runs, and when it is removed."""
+    for name in ("DISCOVERY_SECONDS", "CHECK_SECONDS"):
+        monkeypatch.setattr(f"slurm_operator.runtime.optional.{name}", 0.05)
+    monitors = here.cluster.kind("ServiceMonitor")
+    here.cluster.kinds.remove(monitors)
     watched = {"metrics": {"enabled": True, "serviceMonitor": {"enabled": True}}}
     here.change("Controller", "slurm", HERE, {"spec": watched})
-    async with here.operator(monitors=False) as running:
+    async with here.operator() as running:
         await until(lambda: here.all_ready(HERE))
         await running.quiet()
-        assert here.all("ServiceMonitor", HERE) == []
-    async with here.operator(monitors=True):
+        here.cluster.kinds.add(monitors)
         await until(lambda: here.find("ServiceMonitor", "slurm-controller", HERE))
         here.change("Controller", "slurm", HERE, {"spec": {"metrics": {"enabled": False}}})
         await until(lambda: here.find("ServiceMonitor", "slurm-controller", HERE) is None)
+        here.cluster.kinds.remove(monitors)
+        here.server.cut_watches()
+        here.change("Controller", "slurm", HERE, {"spec": watched})
+        await until(lambda: here.all_ready(HERE))
+        await running.quiet()
+        assert here.degraded("Controller", "slurm", HERE) == ""
+        here.cluster.kinds.add(monitors)
+        await until(lambda: here.find("ServiceMonitor", "slurm-controller", HERE))
 
 
 async def test_from_internal_to_external_nothing_is_left_behind(here: World) -> None:

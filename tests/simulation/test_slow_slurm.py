@@ -13,9 +13,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from slurm_operator.api import NodeSet
 from slurm_operator.controller.partitions import ClosedPartitions, LookAtPartitions
 from slurm_operator.kube.resource import Key
-from slurm_operator.kube.store import Store
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.observe import Observer
 from slurm_operator.nodeset.reconcile import DEADLINE_SECONDS, NodeSetReconciler
@@ -41,6 +41,13 @@ async def _accepted(*_: object, **__: object) -> None:
     return None
 
 
+def _nodeset(key: Key) -> NodeSet:
+    wanted = nodeset(0)
+    return msgspec.structs.replace(
+        wanted, metadata=msgspec.structs.replace(wanted.metadata, namespace=key[0], name=key[1])
+    )
+
+
 class Clusters:
     """NodeSets of several clusters that are scaled to zero while jobs run on all workers."""
 
@@ -58,7 +65,7 @@ class Clusters:
         calls = dict.fromkeys(("apply", "create", "patch", "delete", "get"), _accepted)
         kube = SimpleNamespace(client=SimpleNamespace(**calls), saw=lambda *_: None, status_manager="status")
         kube.recorder = SimpleNamespace(record=lambda *_, **__: None)
-        kube.store = lambda resource: Store()
+        kube.store = lambda resource: SimpleNamespace(get=lambda namespace, name: _nodeset((namespace, name)))
         self._reconcile = NodeSetReconciler(cast("Observer", self._observe), cast("Kube", kube), self.views, self.clock)
         self.queue = Queue("nodeset", clock=self.clock, backoff=Backoff(longest=30.0))
         self.workers = Workers("nodeset", self.queue, self._pass, deadline=DEADLINE_SECONDS, clock=self.clock)
@@ -66,10 +73,7 @@ class Clusters:
         self.done: dict[Key, asyncio.Event] = {}
 
     def _observe(self, key: Key, memory: Memory) -> World:
-        wanted = nodeset(0)
-        wanted = msgspec.structs.replace(
-            wanted, metadata=msgspec.structs.replace(wanted.metadata, namespace=key[0], name=key[1])
-        )
+        wanted = _nodeset(key)
         mine = [pod(f"gpu-{n}", ip="10.0.0.1", revision=revision(wanted), created=-1000) for n in range(self.size)]
         view = self.views.get((key[0], "slurm"))
         assert view is not None

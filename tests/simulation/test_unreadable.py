@@ -1,11 +1,13 @@
 """The whole operator in memory: what other programs and users write never costs a running job or stops the operator."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from slurm_operator import cluster as shared
 from slurm_operator.slurm.known import Known
+from tests.fakes.apiserver import Refuse
 from tests.simulation.control_plane import STATUS, Running, World, example, keys, until, world
 
 HERE = "slurm"
@@ -25,6 +27,10 @@ async def here() -> AsyncIterator[World]:
 
 def workers(here: World) -> list[str]:
     return [name for pod in here.all("Pod", HERE) if (name := pod["metadata"]["name"]).startswith("small-")]
+
+
+def is_degraded(here: World, kind: str, name: str, reason: str) -> bool:
+    return here.degraded(kind, name, HERE) == reason
 
 
 def add_condition(here: World, pod: str, status: str) -> None:
@@ -154,3 +160,29 @@ async def test_a_job_whose_name_is_not_utf8_holds_up_no_scale_in(here: World) ->
         await until(lambda: "DRAIN" in slurm.nodes["small-1"].flags)
         slurm.end_job(JOB)
         await until(lambda: not workers(here))
+
+
+async def test_a_missing_right_is_told_on_the_objects_that_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account may not watch single Secrets: no object is made from what is not known, and all go on once it may."""
+    monkeypatch.setattr("slurm_operator.runtime.references.REFUSED", 0.2)
+    monkeypatch.setattr("slurm_operator.nodeset.decide.WAITING_SECONDS", 0.2)
+    monkeypatch.setattr("slurm_operator.kube.reflector.BACKOFF_SECONDS", (0.05, 0.2))
+    said = 'secrets is forbidden: User "operator" cannot watch resource "secrets"'
+    needy = (("Controller", "slurm"), ("NodeSet", "small"))
+    async with world() as here, here.operator() as running:
+        await until(lambda: here.server.log("watch", "secrets"))
+        await running.quiet()
+        here.server.inject(Refuse(403, "Forbidden", said), "list|watch", "secrets", times=None)
+        here.create(keys(here.slurms[CLUSTER]), HERE)
+        here.create_all(example("ConfigMap", "Controller", "RestApi", "NodeSet"), HERE)
+        here.change("Controller", "slurm", HERE, {"spec": {"accountingRef": None}})
+        for kind, name in needy:
+            await until(partial(is_degraded, here, kind, name, "Forbidden"))
+            message = here.condition(kind, name, HERE, "Degraded")["message"]
+            assert message.startswith(f"Secret {HERE}/slurm-keys may not be read")
+            assert "grant this account the verb 'watch' on 'secrets'" in message
+        assert here.all("StatefulSet", HERE) == []
+        here.server.faults.clear()
+        await until(lambda: here.all_ready(HERE))
+        for kind, name in needy:
+            await until(partial(is_degraded, here, kind, name, ""))

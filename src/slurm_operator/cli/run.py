@@ -15,18 +15,19 @@ from slurm_operator.cli.wiring import Operator, Settings
 from slurm_operator.cluster import in_cluster
 from slurm_operator.desired.dns import cluster_domain
 from slurm_operator.errors import UserError
-from slurm_operator.kube import Client, Elector, NotFound, load
+from slurm_operator.kube import Client, Elector, load
 from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.indexes import BY_INSTANCE, instance_key
 from slurm_operator.kube.kinds import PODS
 from slurm_operator.runtime.background import Background
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import SERVICE_MONITORS
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.logs import configure_logging
 from slurm_operator.runtime.manager import Addresses, Manager
 from slurm_operator.runtime.manager import run as run_loop
 from slurm_operator.runtime.metrics import Metrics, RequestMetrics, SlurmMetrics
+from slurm_operator.slurm.leading import LeadingTransport
+from slurm_operator.slurm.transport import HttpTransport
 from slurm_operator.slurm.views import SlurmViews
 
 KINDS = ("accounting", "controller", "loginset", "nodeset", "restapi", "token")
@@ -111,10 +112,9 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
     metrics.registry.register(slurm)
     async with Client(config, observer=requests.observe, clock=clock) as client:
         caches = Caches(client, namespaces=_words(options.namespaces), clock=clock)
-        views = SlurmViews(clock, observe=slurm.observe, forget=slurm.forget)
+        views = SlurmViews(clock, transport=partial(_leading, client), observe=slurm.observe, forget=slurm.forget)
         settings = Settings(
             domain=cluster_domain(_resolv_conf()),
-            monitors=await _knows_monitors(client),
             propagated_conditions=_words(options.propagated_node_conditions),
             report_waiting_after=options.report_waiting_after,
             workers={kind: getattr(options, f"{kind}_workers") for kind in KINDS},
@@ -128,6 +128,7 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
             namespace = options.leader_elect_namespace or config.namespace or "default"
             identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
             elector = Elector(client, namespace, LEASE, identity, clock=clock)
+            client.may_write = elector.may_write
         manager = Manager(
             caches,
             operator.controllers,
@@ -143,13 +144,8 @@ async def _serve(options: argparse.Namespace, config: KubeConfig) -> int:
             await views.close()
 
 
-async def _knows_monitors(client: Client) -> bool:
-    """Whether Prometheus' operator is installed."""
-    try:
-        await client.list(SERVICE_MONITORS, limit=1)
-    except NotFound:
-        return False
-    return True
+def _leading(client: Client) -> LeadingTransport:
+    return LeadingTransport(HttpTransport(), lambda: client.may_write())
 
 
 def _locate(restapi: RestApi, *, caches: Caches, given: dict[str, str]) -> str:
@@ -162,7 +158,8 @@ def _locate(restapi: RestApi, *, caches: Caches, given: dict[str, str]) -> str:
     instance = instance_key(restapi.metadata.namespace, names.APP_SLURMRESTD, restapi.metadata.name)
     for pod in caches.store(PODS).by_index(BY_INSTANCE, instance):
         if pod.status.pod_ip and not pod.metadata.terminating:
-            return f"http://{pod.status.pod_ip}:{names.PORT_SLURMRESTD}"
+            host = f"[{pod.status.pod_ip}]" if ":" in pod.status.pod_ip else pod.status.pod_ip
+            return f"http://{host}:{names.PORT_SLURMRESTD}"
     return in_cluster(restapi)
 
 

@@ -53,7 +53,7 @@ from slurm_operator.nodeset.reconcile import NodeSetReconciler, PodStateReconcil
 from slurm_operator.nodeset.world import REPORT_WAITING_SECONDS
 from slurm_operator.runtime.actions import Kube
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.children import CHILD_KINDS, FOLLOWED
+from slurm_operator.runtime.children import CHILD_KINDS, FOLLOWED, SERVICE_MONITORS
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.controller import DEADLINE_SECONDS
 from slurm_operator.runtime.controller import Controller as Workers
@@ -88,7 +88,6 @@ PATIENCE = 30.0
 @dataclass(frozen=True, slots=True)
 class Settings:
     domain: str
-    monitors: bool = False
     propagated_conditions: tuple[str, ...] = ()
     report_waiting_after: float = REPORT_WAITING_SECONDS
     workers: Mapping[str, int] = field(default_factory=dict)
@@ -154,14 +153,11 @@ class Operator:
         caches.follow(LOGINSETS, indexers={indexes.BY_CONTROLLER: indexes.controller})
         caches.follow(RESTAPIS, indexers={indexes.BY_CONTROLLER: indexes.controller})
         owned = {indexes.BY_OWNER: indexes.owner}
-        for child in self._children:
+        for child in FOLLOWED:
             caches.follow(child, labels=OUR_SLICES if child is ENDPOINT_SLICES else OURS, indexers=owned)
+        caches.follow_if_served(SERVICE_MONITORS, labels=OURS, indexers=owned)
         caches.follow(CONTROLLER_REVISIONS, labels=OURS, indexers={**owned, indexes.BY_INSTANCE: indexes.instance})
         caches.follow(PERSISTENT_VOLUME_CLAIMS, labels=OURS, indexers={indexes.BY_INSTANCE: indexes.instance})
-
-    @property
-    def _children(self) -> tuple[Resource[Any], ...]:
-        return CHILD_KINDS if self._settings.monitors else FOLLOWED
 
     def _queue(
         self, name: str, reconcile: Any, kind: str = "", deadline: float = DEADLINE_SECONDS, **options: Any
@@ -191,7 +187,7 @@ class Operator:
         feed(queue, self._caches.store(RESTAPIS), controller_of, when=intent_changed)
         feed(queue, self._caches.store(PODS), self._cluster_of_restd, when=pod_matters)
         feed(queue, self._caches.store(PODS), self._cluster_without_nodesets, when=pod_matters)
-        for child in self._children:
+        for child in CHILD_KINDS:
             feed(queue, self._caches.store(child), labelled_cluster)
 
     def _cluster_of_restd(self, pod: Pod) -> Iterable[Key]:
@@ -226,7 +222,6 @@ class Operator:
             refused,
             clock,
             domain=settings.domain,
-            monitors=settings.monitors,
             shared=self._refused,
         )
         reconcile = Reconciler(see, controller_decide.decide, _ControllerHands(self._kube, refused, closed, deliveries))
@@ -235,6 +230,13 @@ class Operator:
         feed(controllers, caches.store(NODESETS), controller_of, when=changes_configuration)
 
         feed(controllers, caches.store(SECRETS), users_of_keys("Controller"))
+
+        def served(_: Resource[Any]) -> None:
+            """Their ServiceMonitors can be made from now on, or no longer."""
+            for controller in caches.store(CONTROLLERS):
+                controllers.add(controller.key)
+
+        caches.when_served(served)
 
         def jobs_changed(cluster: Key, change: Change) -> None:
             """Partitions may wait for jobs to end, or for Slurm to be known."""
@@ -287,7 +289,7 @@ class Operator:
         """A kind with a daemon: woken by itself, its children, its pods and the nodes below them."""
         queue = self._queue(name, reconcile, resource.kind)
         feed(queue, self._caches.store(resource), itself, when=intent_changed)
-        for child in self._children:
+        for child in CHILD_KINDS:
             feed(queue, self._caches.store(child), owner_of(resource.kind))
         feed(queue, self._caches.store(PODS), instance_of(app), when=pod_matters)
         feed(queue, self._caches.store(NODES), self._daemons_on(app), when=comes_or_goes)

@@ -14,9 +14,8 @@ from slurm_operator.desired.keyring import unfit_key
 from slurm_operator.kube.custom import CONTROLLERS
 from slurm_operator.kube.kinds import PODS, STATEFUL_SETS, Pod
 from slurm_operator.kube.resource import Manifest
-from slurm_operator.runtime.children import KubeAction, delete, is_changing, kept, patch, unwanted
+from slurm_operator.runtime.children import KubeAction, delete, is_changing, kept, patch, unread, unwanted
 from slurm_operator.runtime.plan import Action, Plan, soonest
-from slurm_operator.runtime.references import LOADING
 from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.runtime.uncreated import explained, look_in
@@ -35,7 +34,7 @@ def decide(seen: Seen) -> Plan[ControllerHands]:
     if controller.metadata.terminating:
         return Plan()
     if seen.refs.loading:
-        return Plan(after=LOADING)
+        return unread(CONTROLLERS, controller, seen.refs, seen.now)
     objects, trouble = wanted(seen)
     if trouble is None and not seen.keys_are_there:
         return Plan(tuple(report(seen, None)))

@@ -24,6 +24,7 @@ from slurm_operator.runtime.trouble import CRASHES, Trouble
 from slurm_operator.slurm.conf.writer import stamp_of
 
 CONTAINER = "reconfigure"
+REFUSED = "ConfigurationRefused"
 LOG_LINES = 5
 ANSWER_SECONDS = 5.0
 """How long the API server may take to read a log."""
@@ -86,9 +87,7 @@ def refused(pods: Sequence[Pod], heard: Heard | None, wanted: str) -> Trouble | 
     where = f"pod {active.metadata.namespace}/{active.metadata.name}"
     cure = "correct extraConf, the files of configFileRefs or partition.config of the NodeSets"
     goes_on = "slurmctld runs on with the configuration before it and could not start with the new one"
-    return Trouble(
-        "ConfigurationRefused", f"{where} does not accept the configuration: {heard.refusal.strip()}; {goes_on}: {cure}"
-    )
+    return Trouble(REFUSED, f"{where} does not accept the configuration: {heard.refusal.strip()}; {goes_on}: {cure}")
 
 
 def is_broken(config: ConfigMap | None, delivered: str, slurmctld: Daemon[StatefulSet], heard: Heard | None) -> bool:

@@ -23,6 +23,7 @@ from slurm_operator.kube.indexes import BY_CONTROLLER, controller_key
 from slurm_operator.kube.kinds import CONFIG_MAPS, SECRETS, STATEFUL_SETS, ConfigMap, Secret, StatefulSet
 from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.caches import Caches
+from slurm_operator.runtime.children import SERVICE_MONITORS
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.reconcile import Refusals
@@ -74,7 +75,6 @@ class Observer:
         clock: Clock,
         *,
         domain: str,
-        monitors: bool,
         shared: Mapping[Key, Refusals],
     ) -> None:
         """`shared`: what was refused to a cluster as a whole, by Controller."""
@@ -87,7 +87,6 @@ class Observer:
         self._refused_pods = refused_pods
         self._clock = clock
         self._domain = domain
-        self._monitors = monitors
 
     def __call__(self, key: Key, refusals: Refusals) -> Seen | None:
         controller = self._caches.store(CONTROLLERS).get(*key)
@@ -121,7 +120,7 @@ class Observer:
             ring=ring,
             config=config,
             slurmctld=slurmctld,
-            monitors=self._monitors,
+            monitors=SERVICE_MONITORS in self._caches.followed,
             refusals=(*refusals, *self._shared.get(key, ())),
             now=self._clock.now(),
             heard=self._deliveries.heard(key),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from slurm_operator.api import names
-from slurm_operator.controller.delivery import is_accepted, refused
+from slurm_operator.controller.delivery import REFUSED, is_accepted, refused
 from slurm_operator.controller.observe import Seen
 from slurm_operator.controller.partitions import told
 from slurm_operator.desired.config import config_hash
@@ -111,6 +111,9 @@ def is_delivering(seen: Seen) -> bool:
 def refused_configuration(seen: Seen) -> Trouble | None:
     if not is_delivering(seen):
         return None
+    before = seen.controller.status.condition(names.CONDITION_DEGRADED)
+    if seen.heard is None and before is not None and before.reason == REFUSED:
+        return Trouble(REFUSED, before.message)  # a restart of ours is no news
     return refused(seen.slurmctld.pods, seen.heard, config_hash(seen.controller, seen.facts))
 
 
@@ -120,6 +123,9 @@ def with_delivery(seen: Seen, verdict: Verdict, trouble: Trouble | None) -> Verd
         return verdict
     if not is_delivering(seen) or delivered(seen, None) == config_hash(seen.controller, seen.facts):
         return verdict
+    before = seen.controller.status.condition(names.CONDITION_PROGRESSING)
+    if seen.heard is None and before is not None and before.reason == PENDING:
+        return replace(verdict, status="True", reason=PENDING, message=before.message)  # a restart of ours is no news
     told = "waiting for slurmctld to accept the configuration; see the log of its container reconfigure"
     unread = f" (which cannot be read: {seen.heard.unread})" if seen.heard is not None and seen.heard.unread else ""
     return replace(verdict, status="True", reason=PENDING, message=told + unread)

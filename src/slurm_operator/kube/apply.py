@@ -6,19 +6,23 @@ Two questions decide, both answered by the live object alone, so a restart knows
 * Do we still own all of it? When anyone else changes or removes a field of ours, the server takes that field out of
   our entry in `managedFields`. So the object is as we left it exactly if our entry still covers every field of the
   manifest; values need no comparing, and defaults, mutations and fields of others do not disturb.
+
+The first apply of an object does not force: where another program made an object of that name meanwhile it is refused,
+or changes nothing that the other program set and is taken back.
 """
 
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from slurm_operator.errors import UserError
+from slurm_operator.kube.claims import claimed, element_of
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.clock import Clock, SystemClock
-from slurm_operator.kube.errors import NotFound
+from slurm_operator.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from slurm_operator.kube.model import ChildMeta
 from slurm_operator.kube.resource import Manifest, Resource
 from slurm_operator.kube.store import Store
@@ -28,6 +32,26 @@ log = logging.getLogger(__name__)
 APPLIED_HASH = "slinky.slurm.net/applied-hash"
 REPAIR_SECONDS = 10.0
 """Between two repairs of one object, so that two programs which disagree do not race."""
+
+_KEYED_LISTS = frozenset(
+    {
+        "containers",
+        "env",
+        "finalizers",
+        "hostAliases",
+        "imagePullSecrets",
+        "initContainers",
+        "ownerReferences",
+        "ports",
+        "resourceClaims",
+        "schedulingGates",
+        "topologySpreadConstraints",
+        "volumeDevices",
+        "volumeMounts",
+        "volumes",
+    }
+)
+"""Lists that are owned element by element: of an empty one nothing is booked."""
 
 
 class Child(Protocol):
@@ -58,20 +82,38 @@ class Outcome:
     """Set if a repair was put off: seconds until it may be tried."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Fields of a manifest that the server does not book as ours."""
+
+    fields: tuple[str, ...]
+    look: Callable[[], Child | None]
+
+    def exists(self, uid: str) -> bool:
+        found = self.look()
+        return found is not None and found.metadata.uid == uid
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    at: float
+    refusal: Invalid | None = None
+
+
 class Applier:
     def __init__(self, client: Client, manager: str, clock: Clock | None = None) -> None:
         self._client = client
         self._manager = manager
         self._clock = clock or SystemClock()
-        self._gaps: dict[str, tuple[str, ...]] = {}
-        self._repaired: dict[str, float] = {}
+        self._gaps: dict[str, _Gap] = {}
+        self._repairs: dict[str, _Repair] = {}
 
     async def apply(self, res: Resource[C], manifest: Manifest, store: Store[C]) -> Outcome:
         """Make the object so, unless it is; the answer goes into the store. Raises NotOurs."""
         wanted = stamped(manifest)
-        live = await self._live(res, wanted, store)
+        live = await self._live(res, wanted, store) or await self._create(res, wanted, store)
         if live is None:
-            return await self._send(res, wanted, store)
+            return Outcome(wrote=True)
         meta = live.metadata
         if meta.terminating:
             return Outcome(wrote=False)
@@ -80,7 +122,8 @@ class Applier:
         if meta.annotations.get(APPLIED_HASH) != wanted["metadata"]["annotations"][APPLIED_HASH]:
             return await self._send(res, wanted, store, meta)
         drift = lost_fields(wanted, meta, self._manager)
-        if drift == self._gaps.get(meta.uid, ()):
+        gap = self._gaps.get(meta.uid)
+        if drift == (gap.fields if gap else ()):
             return Outcome(wrote=False)
         return await self._repair(res, wanted, store, meta, drift)
 
@@ -88,40 +131,87 @@ class Applier:
         """Whether this operator made the object that exists under the name of the manifest."""
         return ours(manifest, meta, self._manager)
 
+    async def _create(self, res: Resource[C], wanted: Manifest, store: Store[C]) -> C | None:
+        """Create the object; return the one that exists after all, unless it is what an earlier try of ours made."""
+        name, namespace = wanted["metadata"]["name"], wanted["metadata"].get("namespace")
+        try:
+            result, new = await self._client.apply_new(res, wanted, manager=self._manager)
+        except (AlreadyExists, Conflict, Invalid) as refusal:
+            try:
+                return await self._client.get(res, name, namespace)
+            except NotFound:
+                raise refusal from None
+        if not new and await self._is_shared(res, name, namespace):
+            # Naming nothing takes back everything that we alone own.
+            identity = {"name": name, "uid": result.metadata.uid} | ({"namespace": namespace} if namespace else {})
+            return await self._client.apply(res, {"metadata": identity}, manager=self._manager)
+        self._saw(wanted, result, store)
+        return None
+
+    async def _is_shared(self, res: Resource[C], name: str, namespace: str | None) -> bool:
+        raw = await self._client.get_raw(res, name, namespace)
+        entries = (entry for entry in raw["metadata"].get("managedFields", ()) if not entry.get("subresource"))
+        return any((entry["manager"], entry["operation"]) != (self._manager, "Apply") for entry in entries)
+
     async def _repair(
         self, res: Resource[C], wanted: Manifest, store: Store[C], meta: ChildMeta, drift: tuple[str, ...]
     ) -> Outcome:
         now = self._clock.monotonic()
-        self._repaired = {uid: when for uid, when in self._repaired.items() if now - when < REPAIR_SECONDS}
-        if meta.uid in self._repaired:
-            return Outcome(wrote=False, drift=drift, after=self._repaired[meta.uid] + REPAIR_SECONDS - now)
-        self._repaired[meta.uid] = now
+        self._repairs = {uid: last for uid, last in self._repairs.items() if now - last.at < REPAIR_SECONDS}
+        last = self._repairs.get(meta.uid)
+        if last is not None and last.refusal is not None:
+            # Nothing has changed since the server refused it, so it is as true as before.
+            raise last.refusal
+        if last is not None:
+            return Outcome(wrote=False, drift=drift, after=last.at + REPAIR_SECONDS - now)
+        self._repairs[meta.uid] = _Repair(now)
         log.info(
             "setting back fields that somebody else changed",
             extra={"kind": res.kind, "object": f"{meta.namespace}/{meta.name}", "fields": drift},
         )
-        return await self._send(res, wanted, store, meta, drift)
+        try:
+            return await self._send(res, wanted, store, meta, drift)
+        except Invalid as refusal:
+            self._repairs[meta.uid] = _Repair(now, refusal)
+            raise
 
     async def _send(
-        self,
-        res: Resource[C],
-        wanted: Manifest,
-        store: Store[C],
-        meta: ChildMeta | None = None,
-        drift: tuple[str, ...] = (),
+        self, res: Resource[C], wanted: Manifest, store: Store[C], meta: ChildMeta, drift: tuple[str, ...] = ()
     ) -> Outcome:
-        if meta:
-            # Only onto the object we looked at: were it replaced meanwhile, the server refuses.
-            wanted = wanted | {"metadata": wanted["metadata"] | {"uid": meta.uid}}
-        result = await self._client.apply(res, wanted, manager=self._manager)
+        # Only onto the object we looked at: were it replaced meanwhile, the server refuses.
+        bound = wanted | {"metadata": wanted["metadata"] | {"uid": meta.uid}}
+        try:
+            result = await self._client.apply(res, bound, manager=self._manager)
+        except Invalid as refusal:
+            if not await self._claim(res, wanted, meta, refusal.fields):
+                raise
+            result = await self._client.apply(res, bound, manager=self._manager)
+        self._saw(wanted, result, store)
+        return Outcome(wrote=True, drift=drift)
+
+    async def _claim(self, res: Resource[C], wanted: Manifest, meta: ChildMeta, refused: Iterable[str]) -> bool:
+        """Become the owner of what stands in the way of an apply; whether there was any."""
+        raw = await self._client.get_raw(res, meta.name, meta.namespace or None)
+        entries = raw["metadata"].get("managedFields", [])
+        wished = claimed(entries, wanted, self._manager, refused)
+        if raw["metadata"]["uid"] != meta.uid or wished == entries:
+            return False
+        patch = [
+            {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": raw["metadata"]["resourceVersion"]},
+            {"op": "replace", "path": "/metadata/managedFields", "value": wished},
+        ]
+        await self._client.patch(res, meta.name, patch, meta.namespace or None, kind="json")
+        return True
+
+    def _saw(self, wanted: Manifest, result: C, store: Store[C]) -> None:
         store.upsert(result)
         # Fields that the server never books as ours would look like drift for ever.
-        gap = lost_fields(wanted, result.metadata, self._manager)
-        if gap:
-            self._gaps[result.metadata.uid] = gap
-        else:
-            self._gaps.pop(result.metadata.uid, None)
-        return Outcome(wrote=True, drift=drift)
+        meta = result.metadata
+        self._gaps.pop(meta.uid, None)
+        if fields := lost_fields(wanted, meta, self._manager):
+            self._gaps = {uid: gap for uid, gap in self._gaps.items() if gap.exists(uid)}
+            self._gaps[meta.uid] = _Gap(fields, lambda: store.get(meta.namespace, meta.name))
 
     async def _live(self, res: Resource[C], wanted: Manifest, store: Store[C]) -> C | None:
         """The store may hold a selection only: before the first write the server itself is asked."""
@@ -164,7 +254,8 @@ def lost_fields(wanted: Manifest, meta: ChildMeta, manager: str) -> tuple[str, .
     # The server keeps no book on what identifies the object.
     identity = ("name", "namespace", "uid")
     body = {key: value for key, value in wanted.items() if key not in ("apiVersion", "kind")}
-    body["metadata"] = {key: value for key, value in wanted["metadata"].items() if key not in identity}
+    described = {key: value for key, value in body.pop("metadata").items() if key not in identity}
+    body |= {"metadata": described} if described else {}
     return tuple(sorted(_uncovered(body, owned, "")))
 
 
@@ -175,7 +266,7 @@ def _uncovered(value: Any, owned: dict[str, Any], path: str) -> Iterator[str]:
     for part, item, node in _parts(value, owned):
         if node is not None:
             yield from _uncovered(item, node, f"{path}.{part}")
-        elif item not in (None, {}, []):
+        elif item is not None and (item != [] or part not in _KEYED_LISTS):
             yield f"{path}.{part}".removeprefix(".")
 
 
@@ -185,19 +276,4 @@ def _parts(value: Any, owned: dict[str, Any]) -> Iterator[tuple[str, Any, dict[s
             yield key, item, owned.get(f"f:{key}")
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield str(index), item, _element(item, owned)
-
-
-def _element(item: Any, owned: dict[str, Any]) -> dict[str, Any] | None:
-    """Lists are booked by the fields that identify an element, or by its value."""
-    for name, node in owned.items():
-        kind, _, content = name.partition(":")
-        if (kind == "v" and json.loads(content) == item) or (kind == "k" and _identified(item, json.loads(content))):
-            found: dict[str, Any] = node
-            return found
-    return None
-
-
-def _identified(item: Any, keys: dict[str, Any]) -> bool:
-    """A key that the manifest leaves out was filled in by default."""
-    return isinstance(item, dict) and all(item.get(key, value) == value for key, value in keys.items())
+            yield str(index), item, element_of(item, owned)

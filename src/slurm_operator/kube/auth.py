@@ -1,6 +1,7 @@
 """Credentials that stay fresh: TLS context, tokens from files, exec plugins.
 
-Rotated files are noticed within seconds and loaded into the live TLS context; open connections stay untouched.
+Rotated files are noticed within seconds and loaded into the live TLS context. A server goes by the certificate that a
+connection began with, so a new certificate needs new connections: `chain` counts these changes.
 """
 
 import asyncio
@@ -38,8 +39,11 @@ class _ExecCredential(msgspec.Struct):
 class Credentials:
     def __init__(self, config: KubeConfig, clock: Clock) -> None:
         self.ssl = tls_context(config, clock) if config.server.startswith("https:") else None
+        self.chain = 0
+        """Changes whenever connections that were opened before should no longer be used."""
         self._config = config
         self._clock = clock
+        self._presents = config.certificate is not None
         self._files = [m for m in (config.ca, config.certificate, config.key) if m and m.file]
         self._seen = [m.modified for m in self._files]
         self._token = config.token.read().decode().strip() if config.token else ""
@@ -61,6 +65,8 @@ class Credentials:
         """The server refused what we sent: read everything anew before the next call."""
         self._look_at = 0.0
         self._plugin_until = 0.0
+        # The certificate of the connection may have expired although a later one is loaded.
+        self.chain += self._presents
 
     def _reload(self) -> None:
         self._look_at = self._clock.monotonic() + LOOK_AGAIN_SECONDS
@@ -72,6 +78,7 @@ class Credentials:
                 trust(self.ssl, self._config)
                 present(self.ssl, self._config, self._clock)
                 self._seen = seen
+                self.chain += self._presents
         except UserError as error:
             # Caught between two writes of a rotation, or gone for good: the old ones may still do.
             log.warning("credentials not reloaded", extra={"error": error.message})
@@ -82,6 +89,8 @@ class Credentials:
         if status.client_certificate_data and self.ssl:
             chain = Material(data=status.client_certificate_data.encode())
             load_chain(self.ssl, chain, Material(data=status.client_key_data.encode()))
+            self._presents = True
+            self.chain += 1
         expires = status.expiration_timestamp
         self._plugin_until = expires.timestamp() if expires else float("inf")
 

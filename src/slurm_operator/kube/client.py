@@ -1,12 +1,12 @@
 """The verbs of the Kubernetes API. Projections come out, plain dictionaries go in, every call has a deadline."""
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
-from typing import Any, Literal, Self, TypeVar
+from http import HTTPStatus
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -14,16 +14,19 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube.auth import Credentials
 from slurm_operator.kube.clock import Clock, SystemClock
 from slurm_operator.kube.config import KubeConfig
+from slurm_operator.kube.content import encode, plain, understand, unintelligible
 from slurm_operator.kube.errors import (
     ApiError,
     Call,
     Gone,
+    NotLeading,
     ServerError,
     TooManyRequests,
     Unauthorized,
     Unreachable,
     from_response,
 )
+from slurm_operator.kube.kinds import LEASES
 from slurm_operator.kube.resource import Manifest, Resource, T
 from slurm_operator.kube.transport import Answer, Transport, TransportError
 from slurm_operator.kube.watch import Listing, WatchEvent, decode_object, decode_page, event_decoder, lines
@@ -40,10 +43,8 @@ _PATCH_TYPES = {
     "json": "application/json-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-_ESCAPES = tuple((character, f"\\u{ord(character):04x}") for character in "&<>\u2028\u2029")
 PAGE = 500
 LIST_ATTEMPTS = 3
-R = TypeVar("R")
 
 
 def _nobody(method: str, code: str, seconds: float) -> None:
@@ -57,11 +58,14 @@ class Client:
         self.config = config
         self.streams_lists = True
         """Whether this server sends lists as watch events; the first reflector that is refused turns it off."""
+        self.may_write: Callable[[], bool] = lambda: True
+        """Asked before every write but those of Leases: False if another process may lead."""
         self._observe = observer
         self._clock = clock or SystemClock()
         self._deadline = deadline
         self._credentials = Credentials(config, self._clock)
         self._open: Transport | None = None
+        self._chain = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,7 +85,7 @@ class Client:
 
     async def get_raw(self, res: Resource[T], name: str, namespace: str | None = None) -> Manifest:
         call = Call.on(res, "get", namespace, name)
-        return _plain(call, await self._send(call, "GET", res.path(namespace, name)))
+        return plain(call, await self._send(call, "GET", res.path(namespace, name)))
 
     async def list(
         self, res: Resource[T], namespace: str | None = None, *, labels: str = "", fields: str = "", limit: int = PAGE
@@ -105,7 +109,7 @@ class Client:
         params = _selected(labels, fields) | {"limit": str(limit)}
         call, path = Call.on(res, "list", namespace), res.path(namespace)
         while True:
-            page = _understand(call, partial(decode_page, res.type), await self._send(call, "GET", path, params=params))
+            page = understand(call, partial(decode_page, res.type), await self._send(call, "GET", path, params=params))
             yield page
             if not page.continue_:
                 return
@@ -153,7 +157,7 @@ class Client:
                 self._observe("GET", code, time.perf_counter() - started)
             raise Unreachable(call, error.message, error.hint) from error
         except msgspec.DecodeError as error:
-            raise _unintelligible(call, error) from error
+            raise unintelligible(call, error) from error
 
     async def log(self, res: Resource[T], name: str, namespace: str, *, container: str, lines: int) -> str:
         """The end of what a container of a pod wrote."""
@@ -164,13 +168,13 @@ class Client:
     async def version(self) -> str:
         """The server's own version; also the quickest way to learn whether we can talk to it at all."""
         call = Call("get", "/version", "version")
-        return str(_plain(call, await self._send(call, "GET", "/version")).get("gitVersion"))
+        return str(plain(call, await self._send(call, "GET", "/version")).get("gitVersion"))
 
     async def kinds(self, api_version: str) -> dict[str, tuple[str, bool]]:
         """What the server offers in a group's version: plural and whether it is namespaced, by kind."""
         path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         call = Call("get", api_version, "kinds")
-        answer = _plain(call, await self._send(call, "GET", path))
+        answer = plain(call, await self._send(call, "GET", path))
         found = (entry for entry in answer["resources"] if "/" not in entry["name"])
         return {entry["kind"]: (entry["name"], entry["namespaced"]) for entry in found}
 
@@ -207,16 +211,18 @@ class Client:
         dry_run: bool = False,
     ) -> T:
         """Server-side apply: these fields, and no others, are ours to decide."""
-        namespace, name = _address(manifest)
-        return await self._object(
-            res,
-            Call.on(res, "patch", namespace, name, subresource),
-            "PATCH",
-            res.path(namespace, name, subresource),
-            params=_dry(dry_run) | {"fieldManager": manager, "force": "true" if force else "false"},
-            body={"apiVersion": res.api_version, "kind": res.kind} | manifest,
-            content_type=_PATCH_TYPES["apply"],
-        )
+        call, path, options = _applied(res, manifest, manager, subresource)
+        options["params"] |= _dry(dry_run) | {"force": "true" if force else "false"}
+        return await self._object(res, call, "PATCH", path, **options)
+
+    async def apply_new(self, res: Resource[T], manifest: Manifest, *, manager: str) -> tuple[T, bool]:
+        """Apply without force what should not exist; returns the object and whether this call created it.
+
+        It is sent once, as a second try would find what the first has made.
+        """
+        call, path, options = _applied(res, manifest, manager)
+        answer = await self._exchange(call, "PATCH", path, **options, idempotent=False)
+        return understand(call, partial(decode_object, res.type), answer.body), answer.status == HTTPStatus.CREATED
 
     async def patch(
         self,
@@ -278,14 +284,17 @@ class Client:
             # An eviction answers 429 for as long as a disruption budget forbids it: that is news, not load.
             wait_when_told=subresource != "eviction",
         )
-        return _plain(call, answer)
+        return plain(call, answer)
 
     # Sending
 
     async def _object(self, res: Resource[T], call: Call, method: str, path: str, **options: Any) -> T:
-        return _understand(call, partial(decode_object, res.type), await self._send(call, method, path, **options))
+        return understand(call, partial(decode_object, res.type), await self._send(call, method, path, **options))
 
-    async def _send(
+    async def _send(self, call: Call, method: str, path: str, **options: Any) -> bytes:
+        return (await self._exchange(call, method, path, **options)).body
+
+    async def _exchange(
         self,
         call: Call,
         method: str,
@@ -296,8 +305,8 @@ class Client:
         content_type: str = "application/json",
         idempotent: bool = True,
         wait_when_told: bool = True,
-    ) -> bytes:
-        content = None if body is None else _encode(body)
+    ) -> Answer:
+        content = None if body is None else encode(body)
         extra = {} if content is None else {"Content-Type": content_type}
         attempt = 0
         broken = False
@@ -306,6 +315,7 @@ class Client:
                 while True:
                     try:
                         headers = await self._headers(call) | extra
+                        self._refuse_without_lease(call, method)
                         return await self._once(call, method, path, params or {}, headers, content)
                     except Unauthorized:
                         # The token may have been rotated under us: once more with fresh credentials.
@@ -323,6 +333,10 @@ class Client:
         except TimeoutError:
             raise Unreachable(call, f"no answer from {self.config.server} within {self._deadline:g} s") from None
 
+    def _refuse_without_lease(self, call: Call, method: str) -> None:
+        if method != "GET" and call.resource != LEASES.label and not self.may_write():
+            raise NotLeading(call, "the lease was not renewed in time, another process may lead")
+
     async def _once(
         self,
         call: Call,
@@ -331,7 +345,7 @@ class Client:
         params: Mapping[str, str],
         headers: Mapping[str, str],
         content: bytes | None,
-    ) -> bytes:
+    ) -> Answer:
         started, code = time.perf_counter(), "<error>"
         try:
             answer = await self._transport().request(method, path, params, headers, content)
@@ -342,7 +356,7 @@ class Client:
             self._observe(method, code, time.perf_counter() - started)
         if answer.status >= 400:
             raise self._refusal(call, answer)
-        return answer.body
+        return answer
 
     async def _pause(self, error: ApiError, attempt: int, limit: asyncio.Timeout) -> None:
         wait = (error.retry_after or min(0.1 * 2**attempt, 5.0)) * random.uniform(1.0, 1.25)
@@ -367,34 +381,20 @@ class Client:
     def _transport(self) -> Transport:
         if self._open is None:
             self._open = Transport(self.config, self._credentials.ssl)
+        elif self._chain != self._credentials.chain:
+            self._open.renew()
+        self._chain = self._credentials.chain
         return self._open
 
 
-def _encode(body: Any) -> bytes:
-    """The standard encoder knows plain values only, so a projection in a manifest is a TypeError, never a write.
-
-    Characters are escaped as the API server escapes them, because it keeps some values as they were sent, such as the
-    data of a ControllerRevision, and takes a patch of another field for a change of these if it writes them otherwise.
-    """
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    for character, escaped in _ESCAPES:
-        text = text.replace(character, escaped)
-    return text.encode()
-
-
-def _plain(call: Call, body: bytes) -> Manifest:
-    return _understand(call, partial(msgspec.json.decode, type=Manifest), body)
-
-
-def _understand(call: Call, decode: Callable[[bytes], R], body: bytes) -> R:
-    try:
-        return decode(body)
-    except msgspec.DecodeError as error:
-        raise _unintelligible(call, error) from error
-
-
-def _unintelligible(call: Call, error: msgspec.DecodeError) -> ApiError:
-    return ServerError(call, f"the answer is not what Kubernetes would say: {error}")
+def _applied(
+    res: Resource[T], manifest: Manifest, manager: str, subresource: str = ""
+) -> tuple[Call, str, dict[str, Any]]:
+    namespace, name = _address(manifest)
+    call = Call.on(res, "patch", namespace, name, subresource)
+    body = {"apiVersion": res.api_version, "kind": res.kind} | manifest
+    options = {"params": {"fieldManager": manager}, "body": body, "content_type": _PATCH_TYPES["apply"]}
+    return call, res.path(namespace, name, subresource), options
 
 
 def _worth_waiting(error: ApiError, idempotent: bool) -> bool:

@@ -3,15 +3,17 @@
 import base64
 import binascii
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import yaml
 
 from slurm_operator.errors import UserError
+from slurm_operator.kube.proxy import proxy_for
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -66,6 +68,10 @@ class KubeConfig:
     key: Material | None = None
     token: Material | None = None
     exec: ExecPlugin | None = None
+    impersonate: tuple[tuple[str, str], ...] = ()
+    """Headers that ask the server to treat us as another user."""
+    proxy: str = ""
+    """URL of the HTTP proxy that leads to the server."""
 
 
 class _Exec(msgspec.Struct, rename="camel"):
@@ -83,6 +89,7 @@ class _Cluster(msgspec.Struct, rename="kebab"):
     certificate_authority_data: str = ""
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
+    proxy_url: str = ""
 
 
 class _User(msgspec.Struct, rename="kebab"):
@@ -94,6 +101,10 @@ class _User(msgspec.Struct, rename="kebab"):
     token_file: str = msgspec.field(name="tokenFile", default="")
     exec: _Exec | None = None
     auth_provider: dict[str, Any] | None = None
+    as_: str = msgspec.field(name="as", default="")
+    as_uid: str = ""
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
 
 
 class _Context(msgspec.Struct):
@@ -132,10 +143,10 @@ def load(path: str = "", context: str = "", env: Mapping[str, str] = os.environ)
     """Settings from `path`, else from $KUBECONFIG, else from ~/.kube/config, else from inside the cluster."""
     named = path or env.get("KUBECONFIG", "")
     if named:
-        return from_files([Path(part).expanduser() for part in named.split(os.pathsep) if part], context)
+        return from_files([Path(part).expanduser() for part in named.split(os.pathsep) if part], context, env)
     home = Path(env.get("HOME", "~")).expanduser() / ".kube" / "config"
     if home.exists():
-        return from_files([home], context)
+        return from_files([home], context, env)
     if "KUBERNETES_SERVICE_HOST" in env:
         return in_cluster(env)
     raise UserError(
@@ -150,16 +161,18 @@ def in_cluster(env: Mapping[str, str] = os.environ, directory: Path = SERVICE_AC
     if not directory.joinpath("token").exists():
         raise UserError(f"{token.file} is missing", "run the pod with automountServiceAccountToken: true")
     namespace = directory / "namespace"
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return KubeConfig(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        server=server,
         source="the pod's service account",
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
         ca=Material(directory / "ca.crt"),
         token=token,
+        proxy=_proxy("$HTTPS_PROXY", proxy_for(server, env)),
     )
 
 
-def from_files(paths: list[Path], context: str = "") -> KubeConfig:
+def from_files(paths: list[Path], context: str = "", env: Mapping[str, str] = os.environ) -> KubeConfig:
     """Merge as kubectl does: the first file that names something wins; a missing one of several is skipped."""
     if len(paths) > 1:
         paths = [path for path in paths if path.exists()] or paths[:1]
@@ -184,17 +197,21 @@ def from_files(paths: list[Path], context: str = "") -> KubeConfig:
         chosen.namespace,
         _pick(clusters, chosen.cluster, "cluster", where),
         _pick(users, chosen.user, "user", where) if chosen.user else (paths[0], _User()),
+        env,
     )
 
 
-def _assemble(source: str, namespace: str, where: tuple[Path, _Cluster], who: tuple[Path, _User]) -> KubeConfig:
+def _assemble(
+    source: str, namespace: str, where: tuple[Path, _Cluster], who: tuple[Path, _User], env: Mapping[str, str]
+) -> KubeConfig:
     (cluster_file, cluster), (user_file, user) = where, who
     if not cluster.server:
         raise UserError(f"{source}: the cluster has no server", "add `server: https://...` to it")
     if user.auth_provider:
         raise UserError(f"{source}: auth-provider is no longer part of Kubernetes", "use an exec plugin instead")
+    server = cluster.server.rstrip("/")
     return KubeConfig(
-        server=cluster.server.rstrip("/"),
+        server=server,
         source=source,
         namespace=namespace or "default",
         ca=_material(cluster_file, cluster.certificate_authority, cluster.certificate_authority_data),
@@ -204,7 +221,33 @@ def _assemble(source: str, namespace: str, where: tuple[Path, _Cluster], who: tu
         key=_material(user_file, user.client_key, user.client_key_data),
         token=Material(data=user.token.encode()) if user.token else _material(user_file, user.token_file, ""),
         exec=_plugin(user_file, user.exec, cluster) if user.exec else None,
+        impersonate=tuple(_impersonation(source, user)),
+        proxy=_proxy(f"proxy-url in {source}", cluster.proxy_url) or _proxy("$HTTPS_PROXY", proxy_for(server, env)),
     )
+
+
+def _impersonation(source: str, user: _User) -> Iterator[tuple[str, str]]:
+    groups, extra = user.as_groups or (), user.as_user_extra or {}
+    if not user.as_:
+        if user.as_uid or groups or extra:
+            raise UserError(f"{source}: as-uid, as-groups or as-user-extra without a user", "add `as: NAME`")
+        return
+    yield "Impersonate-User", user.as_
+    if user.as_uid:
+        yield "Impersonate-Uid", user.as_uid
+    for group in groups:
+        yield "Impersonate-Group", group
+    for key, values in extra.items():
+        for value in values:
+            yield f"Impersonate-Extra-{quote(key.lower(), safe='')}", value
+
+
+def _proxy(origin: str, url: str) -> str:
+    if url and urlsplit(url).scheme not in ("http", "https"):
+        raise UserError(
+            f"{origin}: a proxy at {url!r} is not supported", "use a proxy with a URL of http:// or https://"
+        )
+    return url
 
 
 def _plugin(file: Path, exec_: _Exec, cluster: _Cluster) -> ExecPlugin:

@@ -14,6 +14,9 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube.model import Model
 from slurm_operator.kube.resource import Resource, T
 
+LONGEST_RETRY_SECONDS = 60.0
+"""A server that asks for a longer pause is asked again after this time."""
+
 
 class _Cause(Model):
     reason: str = ""
@@ -63,7 +66,14 @@ class ApiError(UserError):
     """A call to the API server that did not succeed."""
 
     def __init__(
-        self, call: Call, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None
+        self,
+        call: Call,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
+        fields: tuple[str, ...] = (),
     ) -> None:
         super().__init__(f"cannot {call}: {message}", self.cure(call, message))
         self.call = call
@@ -74,6 +84,8 @@ class ApiError(UserError):
         self.status = status
         self.reason = reason
         self.retry_after = retry_after
+        self.fields = fields
+        """The fields that the server names as the cause."""
 
     def cure(self, call: Call, message: str) -> str:
         """What a person can do about it, "" if the message says enough."""
@@ -130,6 +142,10 @@ class Unreachable(ApiError):
         self.hint = hint
 
 
+class NotLeading(ApiError):
+    """Not sent: the lease of this process has run out, so that another process may lead."""
+
+
 _BY_REASON: dict[str, type[ApiError]] = {"AlreadyExists": AlreadyExists, "Expired": Expired}
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -160,5 +176,9 @@ def from_status(call: Call, status: Status, retry_after: str = "") -> ApiError:
     seconds = float(retry_after) if retry_after.isdecimal() else None
     if seconds is None and status.details and status.details.retry_after_seconds:
         seconds = float(status.details.retry_after_seconds)
+    if seconds is not None:
+        seconds = min(seconds, LONGEST_RETRY_SECONDS)
     message = status.message or status.reason or f"HTTP status {status.code}"
-    return kind(call, message, status=status.code, reason=status.reason, retry_after=seconds)
+    causes = status.details.causes or () if status.details else ()
+    fields = tuple(cause.field for cause in causes if cause.field)
+    return kind(call, message, status=status.code, reason=status.reason, retry_after=seconds, fields=fields)

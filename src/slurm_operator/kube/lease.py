@@ -68,6 +68,10 @@ class Elector:
         finally:
             self.leading.clear()
 
+    def may_write(self) -> bool:
+        """Whether the lease is held now; a process that was paused finds it run out before its timers do."""
+        return self.leading.is_set() and self._time_left() > 0
+
     async def _keep(self) -> None:
         while True:
             await self._clock.sleep(min(self._timing.retry_seconds, max(self._time_left(), 0.0)))
@@ -88,24 +92,33 @@ class Elector:
 
     async def _try(self) -> bool:
         """Take or renew the lease; False if it is another's or the server does not answer."""
-        started = self._clock.monotonic()
         try:
-            if self._lease is None or self.holder != self.identity:
-                await self._look()
-            if self._lease is None:
-                self._saw(await self._client.create(LEASES, self._manifest()))
-            elif self._may_take(self._lease.spec):
-                self._saw(await self._write(self._lease, self._record(self._lease.spec)))
-            else:
-                return False
+            try:
+                return await self._take()
+            except (Conflict, AlreadyExists, NotFound):
+                # Another process wrote, or our own renewal arrived although its answer did not: look again at once,
+                # because the time left may not last until the next try.
+                self._lease = None
+                return await self._take()
         except (Conflict, AlreadyExists, NotFound):
-            # Somebody was quicker; or our own renewal arrived although its answer did not.
             self._lease = None
             return False
         except ApiError as error:
             if isinstance(error, Forbidden) and not self.leading.is_set():
                 raise
             log.warning("lease not renewed", extra={"lease": self.name, "error": error.message})
+            return False
+
+    async def _take(self) -> bool:
+        """Write the lease if it is ours or free; False if another process holds it."""
+        started = self._clock.monotonic()
+        if self._lease is None or self.holder != self.identity:
+            await self._look()
+        if self._lease is None:
+            self._saw(await self._client.create(LEASES, self._manifest()))
+        elif self._may_take(self._lease.spec):
+            self._saw(await self._write(self._lease, self._record(self._lease.spec)))
+        else:
             return False
         # Counted from when we asked, not from when the answer came: the others count no later.
         self._renewed_at = started

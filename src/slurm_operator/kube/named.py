@@ -6,6 +6,7 @@ from typing import Generic
 
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.clock import Clock, SystemClock
+from slurm_operator.kube.errors import ApiError
 from slurm_operator.kube.reflector import Reflector
 from slurm_operator.kube.resource import Key, Resource, T
 from slurm_operator.kube.store import Scope, Store
@@ -37,6 +38,11 @@ class NamedWatches(Generic[T]):
     def known(self, namespace: str, name: str) -> bool:
         """Whether `store` can tell if this object exists: not before its watch has answered."""
         return self.store.has_synced(Scope(namespace, name))
+
+    def refusal(self, namespace: str, name: str) -> ApiError | None:
+        """Why this object may not be read, None if it may, or if that is not known yet."""
+        running = self._running.get((namespace, name))
+        return running[0].refusal if running is not None else None
 
     @property
     def reflectors(self) -> list[Reflector[T]]:

@@ -195,6 +195,9 @@ class Reflector(Generic[T]):
         self.connected = False
         self._failures += 1
         self.last_error = error
+        if not isinstance(error, Unreachable):
+            # A refusal is an answer: the server is there, and a new process would be refused too.
+            self._heard()
         if isinstance(error, Gone) or "Too large resource version" in error.message:
             log.info("the server forgot our version, listing again", extra=self._about())
             self._stale = True
@@ -206,6 +209,12 @@ class Reflector(Generic[T]):
         if self._failures == WORTH_A_WARNING:
             log.warning("watch fails, trying on", extra=self._about())
         await self._clock.sleep(self._pause(error))
+
+    @property
+    def refusal(self) -> ApiError | None:
+        """Why the server does not let us read this, which waiting alone does not cure."""
+        lasting = isinstance(self.last_error, Forbidden | Invalid) and not isinstance(self.last_error, Gone)
+        return self.last_error if lasting else None
 
     def _hopeless(self, error: ApiError) -> bool:
         # A first 401 makes the client read its credentials anew; the second is an answer.

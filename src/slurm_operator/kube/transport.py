@@ -41,28 +41,50 @@ class Stream:
     chunks: AsyncIterator[bytes]
 
 
-class Transport:
-    """Watches live for minutes, so they have connections of their own and never take a request's turn."""
+class _Pool:
+    """Connections of one time. Watches live for minutes, so they have their own and never take a request's turn."""
 
     def __init__(self, config: KubeConfig, context: ssl.SSLContext | None) -> None:
+        self.requests = _session(config, context, limit=MAX_REQUESTS)
+        self.streams = _session(config, context, limit=0)
+        self.users = 0
+
+    async def close(self) -> None:
+        await self.requests.close()
+        await self.streams.close()
+
+
+class Transport:
+    def __init__(self, config: KubeConfig, context: ssl.SSLContext | None) -> None:
         self._config = config
+        self._context = context
         self._server_name = config.tls_server_name or None
-        self._requests = _session(context, limit=MAX_REQUESTS)
-        self._streams = _session(context, limit=0)
+        self._proxy = config.proxy or None
+        self._pool = _Pool(config, context)
+        self._former: list[_Pool] = []
+
+    def renew(self) -> None:
+        """Open new connections from now on. What is under way on the old ones ends there."""
+        self._former.append(self._pool)
+        self._pool = _Pool(self._config, self._context)
 
     async def request(
         self, method: str, path: str, params: Mapping[str, str], headers: Mapping[str, str], body: bytes | None
     ) -> Answer:
         try:
-            async with self._requests.request(
-                method,
-                self._config.server + path,
-                params=params,
-                headers=headers,
-                data=body,
-                server_hostname=self._server_name,
-                allow_redirects=False,
-            ) as response:
+            async with (
+                self._in_use() as pool,
+                pool.requests.request(
+                    method,
+                    self._config.server + path,
+                    params=params,
+                    headers=headers,
+                    data=body,
+                    server_hostname=self._server_name,
+                    proxy=self._proxy,
+                    allow_redirects=False,
+                ) as response,
+            ):
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, OSError) as error:
             raise explain(error, self._config) from error
@@ -73,24 +95,41 @@ class Transport:
     ) -> AsyncIterator[Stream]:
         """The chunks as they come; silence for longer than `inactivity` seconds is an error."""
         try:
-            async with self._streams.get(
-                self._config.server + path,
-                params=params,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=inactivity),
-                server_hostname=self._server_name,
-                allow_redirects=False,
-            ) as response:
+            async with (
+                self._in_use() as pool,
+                pool.streams.get(
+                    self._config.server + path,
+                    params=params,
+                    headers=headers,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=inactivity),
+                    server_hostname=self._server_name,
+                    proxy=self._proxy,
+                    allow_redirects=False,
+                ) as response,
+            ):
                 yield Stream(response.status, response.headers, response.content.iter_any())
         except (aiohttp.ClientError, OSError) as error:
             raise explain(error, self._config) from error
 
     async def close(self) -> None:
-        await self._requests.close()
-        await self._streams.close()
+        for pool in (*self._former, self._pool):
+            await pool.close()
+
+    @asynccontextmanager
+    async def _in_use(self) -> AsyncIterator[_Pool]:
+        pool = self._pool
+        pool.users += 1
+        try:
+            yield pool
+        finally:
+            pool.users -= 1
+            unused = [former for former in self._former if not former.users]
+            self._former = [former for former in self._former if former.users]
+            for former in unused:
+                await former.close()
 
 
-def _session(context: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
+def _session(config: KubeConfig, context: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(limit=limit, ssl=context or True, socket_factory=_patient_socket)
     jar: AbstractCookieJar = aiohttp.DummyCookieJar()
     return aiohttp.ClientSession(
@@ -98,12 +137,13 @@ def _session(context: ssl.SSLContext | None, limit: int) -> aiohttp.ClientSessio
         cookie_jar=jar,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
         read_bufsize=STREAM_BUFFER,
-        headers={
-            "User-Agent": f"slurm-operator/{__version__}",
-            "Accept": "application/json",
+        headers=[
+            ("User-Agent", f"slurm-operator/{__version__}"),
+            ("Accept", "application/json"),
             # Unpacking costs more than loopback or a data-centre network saves.
-            "Accept-Encoding": "identity",
-        },
+            ("Accept-Encoding", "identity"),
+            *config.impersonate,
+        ],
     )
 
 
@@ -131,6 +171,8 @@ def explain(error: Exception, config: KubeConfig) -> TransportError:
             f"renew the client certificate that {config.source} names",
         )
     hint = f"check that the API server runs and that `server:` in {config.source} is right"
+    if config.proxy:
+        hint += f", and that the proxy {config.proxy} leads to it"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return TransportError(f"the host name in {server} does not resolve", hint)
     if isinstance(error, TimeoutError):

@@ -127,7 +127,9 @@ def choose(world: World, revision: str) -> Choice:
     staying = [worker for worker in in_mode if worker.pod_name not in condemned]
     waiting = named_elsewhere(world, staying, revision)
     lost = forgotten(world, staying)
-    template, flaw = _built(world, unplaced, bool(slots or lost) or any(w.revision != revision for w in staying))
+    claims = bool(world.nodeset.spec.volume_claim_templates)
+    changing = any(w.revision != revision or (claims and not w.pod.spec.node_name) for w in staying)
+    template, flaw = _built(world, unplaced, bool(slots or lost) or changing)
     if flaw is None:
         replaceable = [worker for worker in staying if worker.name not in waiting]
         outdated = [worker for worker in replaceable if worker.revision != revision]

@@ -84,7 +84,7 @@ def decide(world: World) -> Plan[Any]:
             *remove(world, choice),
             *replace_lost(world),
             *replace_finished(world, choice),
-            *make_lost_claims(world, choice.condemned),
+            *(make_lost_claims(world, choice.condemned) if choice.flaw is None else ()),
             *create(world, choice, revision),
             *tell(world, choice, wanted, revision),
             *say(world, choice, wanted, status),
@@ -344,7 +344,7 @@ def report(world: World, choice: Choice, wanted: Mapping[str, Wish], revision: s
     return {
         "apiVersion": names.API_VERSION,
         "kind": "NodeSet",
-        "metadata": {"name": world.nodeset.metadata.name, "namespace": world.nodeset.metadata.namespace},
+        "metadata": {key: getattr(world.nodeset.metadata, key) for key in ("name", "namespace", "uid")},
         "status": status_of(world, choice, revision, drains),
     }
 
@@ -387,10 +387,13 @@ def look_again(world: World, choice: Choice) -> float | None:
         if minimum > 0 and worker.live and is_ready(worker.pod)
     ]
     lost = any(worker.live and worker.node_is_gone for worker in world.workers)
+    unread = world.facts is None and world.controller is not None
     return soonest(
         *(max(wait, 0.1) for wait in waits if wait > 0),
         *(wait + 0.1 for wait in ripening if 0 < wait < float("inf")),
-        WAITING_SECONDS if choice.condemned or choice.blocked or choice.held or lost or world.unreadable else None,
+        WAITING_SECONDS
+        if choice.condemned or choice.blocked or choice.held or lost or world.unreadable or unread
+        else None,
         NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered(world) else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
         NAMED_SECONDS if isinstance(world.slurm, Known) and not is_fresh(world) else None,

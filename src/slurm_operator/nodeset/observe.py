@@ -126,7 +126,7 @@ class Observer:
         wanted = {ref.name for ref in (controller.spec.slurm_key_ref, ssh.sssd_conf_ref if ssh else None) if ref}
         refs: Refs = self._references.read(("NodeSet", nodeset.key), namespace, secrets=wanted)
         if refs.loading:
-            return None, None
+            return None, refs.refused
         if ssh is not None and (trouble := refs.missing_secret(namespace, ssh.sssd_conf_ref, "ssh.sssdConfRef")):
             return None, trouble
         key = controller.spec.slurm_key_ref

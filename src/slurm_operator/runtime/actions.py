@@ -186,13 +186,17 @@ class Delete:
 class ApplyStatus:
     """Say in the object's status what was seen. `manifest` holds its address and the status alone.
 
-    Reports have a field manager of their own, so that conditions of others stay theirs.
+    Reports have a field manager of their own, so that conditions of others stay theirs. With a uid in the address the
+    report is for that object alone. The server does not compare uids of a status, so the report is bound to a version
+    of which the uid is known.
     """
 
     resource: Resource[Any]
     manifest: Manifest
     urgency: Urgency = Urgency.STATUS
     lane: str = ""
+    part: str = ""
+    """Not empty: the name of a part of the status that is reported by itself, so that the rest of it stays."""
 
     def __str__(self) -> str:
         return f"report on {_wanted(self.resource, self.manifest)}"
@@ -203,14 +207,38 @@ class ApplyStatus:
     async def run(self, hands: HasKube) -> Done:
         kube, meta = hands.kube, self.manifest["metadata"]
         before = kube.store(self.resource).get(meta.get("namespace", ""), meta["name"])
-        try:
-            reported = await kube.client.apply(
-                self.resource, self.manifest, manager=kube.status_manager, subresource="status"
-            )
-        except NotFound:
-            return Done(wrote=False)
-        kube.saw(self.resource, reported)
+        for known in (True, False):
+            try:
+                bound = await self._bound(kube, meta, known)
+                if bound is None:
+                    return Done(wrote=False)
+                manifest, manager = {**self.manifest, "metadata": bound}, self._manager(kube)
+                reported = await kube.client.apply(self.resource, manifest, manager=manager, subresource="status")
+            except NotFound:
+                return Done(wrote=False)
+            except Conflict:
+                if not known:
+                    raise
+            else:
+                kube.saw(self.resource, reported)
+                break
         return Done(note=changes(getattr(before, "status", None), self.manifest.get("status", {})))
+
+    def _manager(self, kube: Kube) -> str:
+        return f"{kube.status_manager}-{self.part}" if self.part else kube.status_manager
+
+    async def _bound(self, kube: Kube, meta: Manifest, known: bool) -> Manifest | None:
+        """Return the address with a version of the object, None if it is not the object any more."""
+        address = {key: value for key, value in meta.items() if key != "uid"}
+        if "uid" not in meta:
+            return address
+        namespace, name = meta.get("namespace", ""), meta["name"]
+        live = kube.store(self.resource).get(namespace, name) if known else None
+        if live is None:
+            live = await kube.client.get(self.resource, name, namespace or None)
+            kube.saw(self.resource, live)
+        same = live.metadata.uid == meta["uid"]
+        return address | {"resourceVersion": live.metadata.resource_version} if same else None
 
 
 @dataclass(frozen=True, slots=True)

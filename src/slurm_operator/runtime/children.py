@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 
 from slurm_operator.api import names
-from slurm_operator.api.common import Status
+from slurm_operator.api.common import Condition, Status
 from slurm_operator.api.ignored import ignored_fields
 from slurm_operator.api.meta import ObjectMeta
 from slurm_operator.kube.apply import APPLIED_HASH, digest_of
@@ -24,8 +24,9 @@ from slurm_operator.kube.model import Partial
 from slurm_operator.kube.resource import Manifest, Object, Resource
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Delete, HasKube, Patch, RecordEvent
 from slurm_operator.runtime.caches import Caches
-from slurm_operator.runtime.conditions import Verdict, fields_ignored, flipped, stated
-from slurm_operator.runtime.plan import Action, InOrder
+from slurm_operator.runtime.conditions import Verdict, fields_ignored, flipped, stated, summed_up
+from slurm_operator.runtime.plan import Action, InOrder, Plan
+from slurm_operator.runtime.references import Refs
 
 SERVICE_MONITORS = Resource("monitoring.coreos.com", "v1", "ServiceMonitor", "servicemonitors", Partial)
 
@@ -127,16 +128,36 @@ def reported(
     resource: Resource[R], obj: R, verdicts: Sequence[Verdict], now: float, **fields: Any
 ) -> Iterator[KubeAction]:
     """The status if it would change, and an event for each condition that flips for the better or the worse."""
-    meta, before = obj.metadata, obj.status.conditions
+    meta = obj.metadata
     verdicts = [*verdicts, *fields_ignored(ignored_fields(obj))]
-    conditions = stated(verdicts, before, meta.generation, now)
+    conditions = stated(verdicts, obj.status.conditions, meta.generation, now)
     status = {**fields, "observedGeneration": meta.generation, "conditions": conditions}
     if msgspec.convert(status, type(obj.status)) != obj.status:
-        frame = {"apiVersion": resource.api_version, "kind": resource.kind}
-        yield ApplyStatus(
-            resource, {**frame, "metadata": {"name": meta.name, "namespace": meta.namespace}, "status": status}
-        )
-    for verdict in flipped(verdicts, before):
+        yield ApplyStatus(resource, _about(resource, obj, status))
+    yield from _told(resource, obj, verdicts)
+
+
+def unread(resource: Resource[R], obj: R, refs: Refs, now: float) -> Plan[HasKube]:
+    """Wait until everything that the object refers to is known. Only that it may not be read is reported."""
+    if refs.refused is None:
+        return Plan(after=refs.after)
+    verdicts = summed_up(waiting="", done="", blocked=refs.refused)
+    conditions = stated(verdicts, obj.status.conditions, obj.metadata.generation, now)
+    actions: list[KubeAction] = []
+    if any(condition not in obj.status.conditions for condition in msgspec.convert(conditions, list[Condition])):
+        # What is not known now stays as it was last reported.
+        actions.append(ApplyStatus(resource, _about(resource, obj, {"conditions": conditions}), part="references"))
+    return Plan((*actions, *_told(resource, obj, verdicts)), after=refs.after)
+
+
+def _about(resource: Resource[R], obj: R, status: Manifest) -> Manifest:
+    meta = obj.metadata
+    address = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": address, "status": status}
+
+
+def _told(resource: Resource[R], obj: R, verdicts: Sequence[Verdict]) -> Iterator[KubeAction]:
+    for verdict in flipped(verdicts, obj.status.conditions):
         if verdict.type == names.CONDITION_DEGRADED and verdict.status == "True":
             yield RecordEvent(resource, obj, verdict.reason, verdict.message, "Warning")
         elif verdict.type == names.CONDITION_READY and verdict.status == "True":

@@ -1,5 +1,6 @@
 """Conditions of our kinds: Ready, Progressing, Degraded and a few more, in the form that `kubectl wait` reads."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,20 +14,33 @@ from slurm_operator.runtime.times import rfc3339
 from slurm_operator.runtime.trouble import Trouble
 
 LONGEST_MESSAGE = 4096
+LONGEST_REASON = 256
+_NOT_IN_REASONS = re.compile(r"[^A-Za-z0-9_]")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One condition before it is known since when it holds."""
+    """One condition before it is known since when it holds. Its reason is one that the API accepts."""
 
     type: str
     status: Literal["True", "False", "Unknown"]
     reason: str
     message: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", reason_of(self.reason))
+
     @classmethod
     def of(cls, kind: str, holds: bool, reason: str, message: str) -> "Verdict":
         return cls(kind, "True" if holds else "False", reason, message)
+
+
+def reason_of(text: str) -> str:
+    """Return the text as the API accepts it for a reason. The kubelet's own may name a resource: example.com/gpu."""
+    reason = _NOT_IN_REASONS.sub("_", text)
+    if not reason:
+        return "Unknown"
+    return (reason if reason[0].isalpha() else f"Reason_{reason}")[:LONGEST_REASON]
 
 
 def stated(

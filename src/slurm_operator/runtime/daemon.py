@@ -29,7 +29,15 @@ class Daemon(Generic[W]):
 
     @property
     def trouble(self) -> Trouble | None:
-        return trouble_of(self.pods, self.lost) or uncreated(self.workload, self.refusal)
+        return trouble_of(self._present, self.lost) or uncreated(self.workload, self.refusal)
+
+    @property
+    def _present(self) -> tuple[Pod, ...]:
+        """The pods without those that failed and were replaced, which a Deployment leaves behind."""
+        alive = tuple(pod for pod in self.pods if pod.status.phase != "Failed")
+        counted = sum(not pod.metadata.terminating for pod in alive)
+        replaced = isinstance(self.workload, Deployment) and counted >= self.workload.spec.replicas
+        return alive if replaced else self.pods
 
 
 def look(

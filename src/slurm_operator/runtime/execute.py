@@ -177,6 +177,13 @@ class _Run(Generic[Hands]):
         try:
             async with asyncio.timeout(self._patience) as scope:
                 done = await action.run(self._hands) or Done()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Something that the action waited for was cancelled, and not the action itself.
+            failure = self.failures[number] = Failure(action, RuntimeError("what it waited for was cancelled"))
+            return failure.error
         except Exception as error:  # collected: one failing action never stops the others
             late = TimeoutError(f"no answer within {self._patience:g} s") if scope.expired() else None
             failure = self.failures[number] = Failure(action, late or error)

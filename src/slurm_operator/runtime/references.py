@@ -1,6 +1,6 @@
 """The Secrets and ConfigMaps that our objects refer to by name: watched one by one, never all of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +19,8 @@ T = TypeVar("T", bound=Object)
 
 LOADING = 0.2
 """Seconds until a watch that has just begun has answered."""
+REFUSED = 30.0
+"""Seconds between two looks whether a right that was missing has been granted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,13 @@ class Refs:
     config_maps: Mapping[str, ConfigMap | None]
     loading: bool
     """Not every answer is in yet, so nothing may be said to be missing."""
+    refused: Trouble | None = None
+    """Why an answer does not come: the API server refuses to let us read it."""
+
+    @property
+    def after(self) -> float:
+        """Seconds until a look at what is still loading is worth it."""
+        return LOADING if self.refused is None else REFUSED
 
     def secret(self, name: str) -> Mapping[str, bytes]:
         found = self.secrets.get(name)
@@ -96,9 +105,13 @@ class References:
         """From now on the owner refers to exactly these."""
         secret_names, map_names = {*secrets} - {""}, {*config_maps} - {""}
         self._own(owner, namespace, {"Secret": secret_names, "ConfigMap": map_names})
-        found_secrets, secrets_loading = _look(self._secrets, owner, namespace, secret_names)
-        found_maps, maps_loading = _look(self._config_maps, owner, namespace, map_names)
-        return Refs(found_secrets, found_maps, secrets_loading or maps_loading)
+        found_secrets, secrets_awaited = _look(self._secrets, owner, namespace, secret_names)
+        found_maps, maps_awaited = _look(self._config_maps, owner, namespace, map_names)
+        refusals = (
+            *_refusals("Secret", self._secrets, namespace, secrets_awaited),
+            *_refusals("ConfigMap", self._config_maps, namespace, maps_awaited),
+        )
+        return Refs(found_secrets, found_maps, bool(secrets_awaited or maps_awaited), next(iter(refusals), None))
 
     def drop(self, owner: Owner) -> None:
         """The owner is gone."""
@@ -121,7 +134,18 @@ class References:
                 self._queues[owner_kind].add(key)
 
 
-def _look(watches: NamedWatches[T], owner: Owner, namespace: str, names: set[str]) -> tuple[dict[str, T | None], bool]:
+def _look(
+    watches: NamedWatches[T], owner: Owner, namespace: str, names: set[str]
+) -> tuple[dict[str, T | None], list[str]]:
+    """Return what is known by name, and the names of which nothing is known yet."""
     watches.ensure(owner, {(namespace, name) for name in names})
-    loading = any(not watches.known(namespace, name) for name in names)
-    return {name: watches.store.get(namespace, name) for name in names}, loading
+    awaited = sorted(name for name in names if not watches.known(namespace, name))
+    return {name: watches.store.get(namespace, name) for name in names}, awaited
+
+
+def _refusals(kind: str, watches: NamedWatches[T], namespace: str, names: Iterable[str]) -> Iterator[Trouble]:
+    for name in names:
+        error = watches.refusal(namespace, name)
+        if error is not None:
+            cure = f"; {error.hint}" if error.hint else ""
+            yield Trouble("Forbidden", f"{kind} {namespace}/{name} may not be read: {error.message}{cure}")

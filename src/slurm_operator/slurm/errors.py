@@ -103,6 +103,12 @@ class Unsupported(SlurmError):
     sentence = "this slurmrestd does not offer {call}"
 
 
+class NotLeading(SlurmError):
+    """Not sent: the lease of this process has run out, so that another process may lead."""
+
+    sentence = "{call} was not sent because the lease ran out and another process may lead"
+
+
 class CircuitOpen(SlurmError):
     """Not sent at all: the last calls failed and the next try is a moment away."""
 

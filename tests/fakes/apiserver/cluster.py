@@ -172,6 +172,8 @@ class Cluster:
         old = self.storage.get(kind, key_of(obj))
         if old is None:
             return self._apply_new(kind, obj, manager, writer), True
+        if kind.custom and writer.subresource == "status":
+            obj["metadata"].pop("uid", None)
         self._refuse_stale(kind, old, obj)
         intent = self._part_for(kind, obj, writer.subresource)
         admission.normalise(kind, intent)

@@ -136,6 +136,11 @@ class Registry:
         self._by_path[kind.group, kind.version, kind.plural] = kind
         self._by_kind[kind.api_version, kind.kind] = kind
 
+    def remove(self, kind: Kind) -> None:
+        """As when its CustomResourceDefinition is deleted."""
+        del self._by_path[kind.group, kind.version, kind.plural]
+        del self._by_kind[kind.api_version, kind.kind]
+
     def __iter__(self) -> Iterator[Kind]:
         return iter(tuple(self._by_path.values()))
 

@@ -81,8 +81,11 @@ def apply(live: Json, applied: Json, kind: Kind, manager: Manager, now: str, *, 
 
 
 def track_update(live: Json | None, new: Json, kind: Kind, manager: Manager, now: str) -> Json:
-    """The new object with what a create, update or patch changed booked on the writer's name."""
-    managers = read_managers(live) if live else {}
+    """The new object with what a create, update or patch changed booked on the writer's name.
+
+    Whoever writes may also change the books themselves.
+    """
+    managers = read_managers(new if new["metadata"].get("managedFields") else live) if live else {}
     changed, removed = _difference(kind, live or {}, new)
     if changed or removed:
         managers = _give_up(managers, manager, changed | removed)
@@ -156,7 +159,9 @@ def _difference(kind: Kind, old: Json, new: Json) -> tuple[frozenset[Path], froz
     """(added or modified, removed) paths."""
     before, after = _flatten(kind, tracked(old)), _flatten(kind, tracked(new))
     changed = frozenset(path for path, value in after.items() if path not in before or before[path] != value)
-    return changed, frozenset(before.keys() - after.keys())
+    # An empty map that gets keys is still there.
+    filled = {path for path, value in before.items() if value == {} and _covers(path, after)}
+    return changed, frozenset(before.keys() - after.keys() - filled)
 
 
 def _flatten(kind: Kind, obj: Json) -> Flat:
@@ -168,7 +173,7 @@ def _leaves(kind: Kind, value: Any, path: Path, names: Names) -> Iterator[tuple[
         for key, child in value.items():
             yield from _leaves(kind, child, (*path, f"f:{key}"), (*names, key))
         return
-    shape = list_shape(kind, names) if isinstance(value, list) and value else "atomic"
+    shape = list_shape(kind, names) if isinstance(value, list) else "atomic"
     if shape == "set":
         yield from (((*path, _set_item(item)), item) for item in value)
     elif shape == "atomic":

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slurm_operator.accounting import CONFIRMED, SLOW_START, AskDatabase, Asked, Seen, decide
+from slurm_operator.accounting import CONFIRMED, LOST, SLOW_START, AskDatabase, Asked, Seen, decide
 from slurm_operator.api import Accounting
 from slurm_operator.kube.kinds import STATEFUL_SETS, Pod, StatefulSet
 from slurm_operator.runtime.children import Children
@@ -179,9 +179,16 @@ def test_a_database_that_is_lost_is_told_although_slurmdbd_listens(
     assert [action.cluster for action in actions(plan) if isinstance(action, AskDatabase)] == [
         ("slurm", "slurm")
     ] * asks
-    assert (ready(plan), degraded(plan)) == (not lost, "DatabaseUnreachable" if lost else "")
+    assert (ready(plan), degraded(plan)) == (not lost, LOST if lost else "")
     assert (plan.after is None) == ("cluster" in fields), "it is asked as long as a cluster uses it"
     if lost:
+        before = with_status(of, plan)
+        again = decide(seen(before, live(), pod(container="slurmdbd"), cluster=None))
+        assert status(again) == {}, "what a new process has not asked yet is no news"
+        answered = decide(
+            seen(before, live(), pod(container="slurmdbd"), database=Asked(0.0, 0), cluster=("slurm", "slurm"))
+        )
+        assert (ready(answered), degraded(answered)) == (True, "")
         assert ("dbd.example.com:7819" if external else "mariadb:3306") in verdict(plan, "Degraded")[2]
 
 

@@ -14,11 +14,13 @@ from slurm_operator.cli import run as command
 from slurm_operator.errors import UserError
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
+from slurm_operator.kube.custom import RESTAPIS
 from slurm_operator.kube.indexes import BY_INSTANCE, instance
 from slurm_operator.kube.kinds import PODS, Pod, PodStatus
+from slurm_operator.kube.lease import Elector
 from slurm_operator.kube.model import ObjectMeta
 from slurm_operator.runtime.caches import Caches
-from tests.fakes.apiserver import FakeApiServer, Refuse
+from tests.fakes.apiserver import FakeApiServer
 from tests.unit.desired import examples
 
 NAMES = {"app.kubernetes.io/name": "slurmrestd", "app.kubernetes.io/instance": "slurm"}
@@ -53,6 +55,30 @@ async def test_the_process_from_start_to_end(server: FakeApiServer) -> None:
     assert not lease["spec"].get("holderIdentity")
 
 
+async def test_without_the_lease_nothing_is_written(
+    server: FakeApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Elector] = []
+
+    def may_write(elector: Elector) -> bool:
+        asked.append(elector)
+        return False
+
+    monkeypatch.setattr(Elector, "may_write", may_write)
+    spec = {"controllerRef": {"name": "absent"}, "slurmrestd": {"image": "i"}}
+    await client.create(RESTAPIS, {"metadata": {"name": "r", "namespace": "default"}, "spec": spec})
+    begun = len(server.writes)
+    words = ["run", "--leader-elect", "--health-addr=0", "--metrics-addr=0"]
+    options = parser().parse_args(words)
+    task = asyncio.create_task(command._serve(options, KubeConfig(server.url, namespace="default")))
+    try:
+        await until(lambda: asked)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await asyncio.wait_for(task, 10) == 0
+    assert {line.resource for line in server.writes[begun:]} == {"leases"}
+
+
 def test_the_command_line_reaches_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
@@ -85,13 +111,6 @@ def test_a_flag_without_effect_is_accepted_with_a_warning(
     assert ("--slurmclient-workers has no effect" in caplog.text) is warned
 
 
-@pytest.mark.parametrize("known", [True, False])
-async def test_whether_the_cluster_knows_monitors(server: FakeApiServer, client: Client, known: bool) -> None:
-    if not known:
-        server.inject(Refuse(404), "list", "servicemonitors")
-    assert await command._knows_monitors(client) is known
-
-
 def pod(name: str, ip: str, *, terminating: bool = False) -> Pod:
     gone = "2027-01-15T08:00:00Z" if terminating else None
     meta = ObjectMeta(name=name, namespace="slurm", labels=NAMES, resource_version="1", deletion_timestamp=gone)
@@ -112,6 +131,13 @@ async def test_where_slurmrestd_is_found(client: Client, monkeypatch: pytest.Mon
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
     monkeypatch.setattr("slurm_operator.cli.run.Path.exists", lambda path: True)
     assert command._locate(restapi, caches=caches, given={}) == by_name
+
+
+async def test_an_ipv6_address_is_written_as_urls_need_it(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    caches = Caches(client)
+    caches.follow(PODS, indexers={BY_INSTANCE: instance}).upsert(pod("a", "fd00:10:244::1f"))
+    assert command._locate(examples.restapi(), caches=caches, given={}) == "http://[fd00:10:244::1f]:6820"
 
 
 def test_words_and_addresses() -> None:

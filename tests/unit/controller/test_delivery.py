@@ -128,7 +128,11 @@ async def test_a_log_that_cannot_be_read_changes_nothing_and_is_told() -> None:
     assert heard.refusal == "Bad"
     plan = decide(seen(controller, live(), pod(), heard=replace(heard, refusal="")))
     assert "which cannot be read" in verdict(plan, "Progressing")[2]
-    assert degraded(decide(seen(controller, live(), pod(), heard=heard))) == "ConfigurationRefused"
+    refused = decide(seen(controller, live(), pod(), heard=heard))
+    assert degraded(refused) == "ConfigurationRefused"
+    assert status(decide(seen(with_status(controller, refused), live(), pod(), heard=None))) == {}
+    restarted = decide(seen(with_status(controller, plan), live(), pod(), heard=None))
+    assert status(restarted) == {}, "what a new process has not read yet is no news"
 
 
 def test_a_configuration_that_is_long_under_way_is_asked_for_less_often() -> None:

@@ -23,7 +23,7 @@ from slurm_operator.kube import (
 from slurm_operator.kube.apply import lost_fields, stamped
 from slurm_operator.kube.clock import SystemClock
 from slurm_operator.kube.model import ChildMeta, ManagedFields
-from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.apiserver import FakeApiServer, Refuse
 from tests.unit.kube.conftest import running, until
 
 MANAGER = "slurm-operator"
@@ -150,20 +150,78 @@ async def test_two_who_disagree_do_not_race(
 
 
 async def test_a_field_that_the_server_never_books_does_not_loop(
-    client: Client, store: Store[Service], monkeypatch: pytest.MonkeyPatch
+    server: FakeApiServer, client: Client, store: Store[Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = 0
-
     def forgetful(wanted: Any, meta: Any, manager: str) -> tuple[str, ...]:
-        nonlocal calls
-        calls += 1
         return ("spec.dropped",)
 
     monkeypatch.setattr("slurm_operator.kube.apply.lost_fields", forgetful)
     applier = Applier(client, MANAGER)
     assert (await applier.apply(SERVICES, service(), store)).wrote
+    writes = len(server.writes)
     assert not (await applier.apply(SERVICES, service(), store)).wrote
-    assert calls == 2
+    assert len(server.writes) == writes
+
+
+async def test_a_repair_that_is_refused_stays_a_failure(
+    server: FakeApiServer, client: Client, applier: Applier, store: Store[Service], clock: SteppedClock
+) -> None:
+    """Until it is tried again the refusal is as true as before: it does not count as recovered meanwhile."""
+    await applier.apply(SERVICES, service(), store)
+    await edit(client, store, {"spec": {"selector": {"app": "hijacked"}}})
+    server.inject(Refuse(422, "Invalid", "no"), "apply", "services", times=None)
+    with pytest.raises(Invalid):
+        await applier.apply(SERVICES, service(), store)
+    writes = len(server.writes)
+    clock.time += 4
+    with pytest.raises(Invalid):
+        await applier.apply(SERVICES, service(), store)
+    assert len(server.writes) == writes
+    server.faults.clear()
+    clock.time += 6
+    assert (await applier.apply(SERVICES, service(), store)).wrote
+
+
+async def test_what_the_server_does_not_book_is_forgotten_with_its_object(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_operator.kube.apply.lost_fields", lambda *_: ("spec.dropped",))
+    applier = Applier(client, MANAGER)
+    store: Store[ConfigMap] = Store()
+    for number in range(3):
+        meta = {"name": f"c{number}", "namespace": "default"}
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta}
+        await applier.apply(CONFIG_MAPS, manifest, store)
+        assert len(applier._gaps) == 1
+        made = await client.get(CONFIG_MAPS, f"c{number}", "default")
+        store.remove(made)
+
+
+@pytest.mark.parametrize("port", [80, 81], ids=["same field", "other field"])
+async def test_an_object_made_meanwhile_is_not_taken_over(
+    server: FakeApiServer, client: Client, applier: Applier, monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    """Another program creates it after we looked and before we write."""
+    real, made = client.get, False
+    foreign = service(port) | {"metadata": {"name": "svc", "namespace": "default"}}
+    foreign["spec"] |= {"selector": {"app": "theirs"}} if port == 80 else {}
+
+    async def get(*args: Any) -> Any:
+        nonlocal made
+        try:
+            return await real(*args)
+        finally:
+            if not made:
+                made = True
+                await client.create(SERVICES, foreign)
+
+    monkeypatch.setattr(client, "get", get)
+    with pytest.raises(NotOurs, match="was not made by us"):
+        await applier.apply(SERVICES, service(80), Store[Service]())
+    found = await client.get_raw(SERVICES, "svc", "default")
+    assert "ownerReferences" not in found["metadata"]
+    assert [item["port"] for item in found["spec"]["ports"]] == [port]
+    assert found["spec"]["selector"] == foreign["spec"]["selector"]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +323,14 @@ def test_the_hash_is_of_the_wish_and_not_of_its_order() -> None:
         ({"a": {"b": 1, "c": 2}}, {"f:a": {"f:b": {}}}, ("a.c",)),
         ({"a": {"b": 1}}, {"f:a": {}}, ()),
         ({"a": {"b": 1}}, {"f:a": {".": {}}}, ("a.b",)),
-        ({"a": {}, "b": [], "c": None}, {"f:z": {}}, ()),
+        ({"a": {}, "b": [], "c": None}, {"f:z": {}}, ("a", "b")),
+        ({"a": {}, "b": [], "c": None}, {"f:a": {}, "f:b": {}}, ()),
+        (
+            {"volumes": [{"name": "n", "emptyDir": {}}]},
+            {"f:volumes": {'k:{"name":"n"}': {"f:name": {}}}},
+            ("volumes.0.emptyDir",),
+        ),
+        ({"env": [], "ports": [], "volumes": []}, {"f:z": {}}, ()),
         ({"a": ["x", "y"]}, {"f:a": {'v:"x"': {}}}, ("a.1",)),
         ({"a": [{"name": "n", "v": 1}]}, {"f:a": {'k:{"name":"n"}': {".": {}, "f:name": {}, "f:v": {}}}}, ()),
         ({"a": [{"name": "n", "v": 1}]}, {"f:a": {'k:{"name":"n"}': {".": {}, "f:name": {}}}}, ("a.0.v",)),

@@ -12,12 +12,12 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from slurm_operator.errors import UserError
-from slurm_operator.kube import Client, KubeConfig, Unreachable
+from slurm_operator.kube import CONFIG_MAPS, Client, KubeConfig, Unreachable
 from slurm_operator.kube.auth import Credentials
 from slurm_operator.kube.clock import SystemClock
 from slurm_operator.kube.config import ExecPlugin, Material
 from slurm_operator.kube.transport import explain
-from tests.unit.kube.certificates import Authority, https
+from tests.unit.kube.certificates import Authority, https, tunnel
 
 CLUSTER = Authority()
 STRANGER = Authority("somebody-else")
@@ -134,11 +134,41 @@ async def test_rotated_files_are_used_without_a_restart(tmp_path: Path) -> None:
             CLUSTER.issue("second").save(tmp_path, "me")
             os.utime(cert, (1, 1))
             clock.ahead += 11
-            await client.close()
             return f"{before} {await client.version()}"
 
     async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url:
         assert await ask(url) == "first second"
+
+
+async def test_a_refused_certificate_is_shown_on_a_new_connection(tmp_path: Path) -> None:
+    """The files were renewed before the last look, so the 401 alone tells that the open connection is too old."""
+    refused: set[str] = set()
+    async with (
+        https(CLUSTER.issue("server"), CLUSTER, tmp_path, refused) as url,
+        Client(config(url, **certificate("me"))) as client,
+    ):
+        await asyncio.gather(*(client.version() for _ in range(5)))
+        refused.add("oldest connections")
+        assert await client.version() == "me"
+        assert await client.version() == "me"
+
+
+async def test_a_rotation_ends_no_stream(tmp_path: Path) -> None:
+    """A watch that is open goes on with the connection it has."""
+    cert, key = CLUSTER.issue("first").save(tmp_path, "me")
+    clock = SettableClock()
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url:
+        settings = config(url, certificate=Material(cert), key=Material(key))
+        async with Client(settings, clock=clock) as client:
+            events = client.watch(CONFIG_MAPS, "default")
+            first = await anext(events)
+            assert await client.version() == "first"
+            CLUSTER.issue("second").save(tmp_path, "me")
+            os.utime(cert, (1, 1))
+            clock.ahead += 11
+            assert await client.version() == "second"
+            assert await anext(events) == first
+            await events.aclose()
 
 
 def material(settings: KubeConfig) -> dict[str, Any]:
@@ -256,3 +286,19 @@ def test_silence_and_breaking_are_told_apart() -> None:
     assert explain(ConnectionResetError(), settings).message == (
         "the connection to https://c broke: ConnectionResetError"
     )
+
+
+async def test_another_user_is_asked_for_in_every_request(tmp_path: Path) -> None:
+    impersonate = (("Impersonate-User", "alice"), ("Impersonate-Group", "one"), ("Impersonate-Group", "two"))
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url:
+        assert await who(config(url, token=Material(data=b"t"), impersonate=impersonate)) == "Bearer t as alice,one,two"
+
+
+async def test_through_a_proxy(tmp_path: Path) -> None:
+    """TLS reaches from here to the server; the proxy passes bytes on."""
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url, tunnel() as (proxy, asked):
+        assert await who(config(url, **certificate("alice"), proxy=proxy)) == "alice"
+        assert asked == [f"CONNECT {url.removeprefix('https://')} HTTP/1.1"]
+    with pytest.raises(Unreachable, match="does not answer") as caught:
+        await who(config(url, proxy=proxy))
+    assert proxy in caught.value.hint

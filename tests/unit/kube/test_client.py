@@ -32,6 +32,7 @@ from slurm_operator.kube import (
     Unreachable,
 )
 from slurm_operator.kube.config import Material
+from slurm_operator.kube.errors import Call, from_response
 from tests.fakes.apiserver import Delay, Disconnect, FakeApiServer, Hang, Refuse
 from tests.unit.kube.conftest import HURRIED
 
@@ -312,3 +313,14 @@ async def test_an_unreachable_server(unused_tcp_port: int) -> None:
 async def test_many_calls_at_once(server: FakeApiServer, client: Client) -> None:
     await asyncio.gather(*(client.create(CONFIG_MAPS, config_map(f"c{i}")) for i in range(200)))
     assert len((await client.list(CONFIG_MAPS)).items) == 200
+
+
+@pytest.mark.parametrize(("told", "waited"), [("5", 5.0), ("86400", 60.0), ("9" * 400, 60.0), ("soon", None)])
+def test_no_server_can_ask_for_silence_for_ever(told: str, waited: float | None) -> None:
+    error = from_response(Call.on(CONFIG_MAPS, "get"), 429, {"Retry-After": told}, b"slow down")
+    assert error.retry_after == waited
+
+
+def test_nor_can_it_in_its_answer() -> None:
+    body = b'{"kind":"Status","details":{"retryAfterSeconds":86400}}'
+    assert from_response(Call.on(CONFIG_MAPS, "get"), 503, {}, body).retry_after == 60.0

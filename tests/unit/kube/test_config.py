@@ -170,3 +170,76 @@ def test_a_pod_without_a_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError) as caught:
         load(env={"HOME": str(tmp_path), "KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     assert caught.value.hint == "run the pod with automountServiceAccountToken: true"
+
+
+def test_another_user_is_asked_for(tmp_path: Path) -> None:
+    user: dict[str, Any] = {
+        "token": "admin",
+        "as": "system:serviceaccount:slurm:limited",
+        "as-uid": "u-1",
+        "as-groups": ["one", "two"],
+        "as-user-extra": {"example.com/Scopes": ["a", "b"]},
+    }
+    config = load(write(tmp_path / "config", document(**user)))
+    assert config.impersonate == (
+        ("Impersonate-User", "system:serviceaccount:slurm:limited"),
+        ("Impersonate-Uid", "u-1"),
+        ("Impersonate-Group", "one"),
+        ("Impersonate-Group", "two"),
+        ("Impersonate-Extra-example.com%2Fscopes", "a"),
+        ("Impersonate-Extra-example.com%2Fscopes", "b"),
+    )
+
+
+def test_groups_without_a_user_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="as-groups or as-user-extra without a user") as caught:
+        load(write(tmp_path / "config", document("main", **{"as-groups": ["one"]})))
+    assert "as:" in caught.value.hint
+
+
+def proxied(**cluster: str) -> dict[str, Any]:
+    content = document()
+    content["clusters"][0]["cluster"] |= cluster
+    return content
+
+
+def test_a_proxy_of_the_cluster_wins_over_the_environment(tmp_path: Path) -> None:
+    path = write(tmp_path / "config", proxied(**{"proxy-url": "http://proxy:3128"}))
+    assert load(path, env={"HTTPS_PROXY": "http://other:1"}).proxy == "http://proxy:3128"
+    with pytest.raises(UserError, match="a proxy at 'socks5://proxy:1080' is not supported"):
+        load(write(tmp_path / "socks", proxied(**{"proxy-url": "socks5://proxy:1080"})))
+
+
+@pytest.mark.parametrize(
+    ("server", "env", "proxy"),
+    [
+        ("https://c:6443", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://c:6443", {"https_proxy": "p:1"}, "http://p:1"),
+        ("https://c:6443", {"HTTP_PROXY": "http://p:1"}, ""),
+        ("http://c", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://c:6443", {}, ""),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://p:1"}, ""),
+        ("https://localhost:6443", {"HTTPS_PROXY": "http://p:1"}, ""),
+        ("https://10.96.0.1", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "a.com, 10.0.0.0/8"}, ""),
+        ("https://10.96.0.1", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "192.168.0.0/16,x/y"}, "http://p:1"),
+        ("https://[fd00::1]:443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "fd00::/8"}, ""),
+        ("https://[fd00::1]:443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "[fd00::1]:443"}, ""),
+        ("https://[fd00::1]:443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "fd00::1"}, ""),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p:1", "no_proxy": "example.com"}, ""),
+        ("https://api.example.com", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example.com"}, ""),
+        ("https://example.com", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example.com"}, "http://p:1"),
+        ("https://badexample.com", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "example.com"}, "http://p:1"),
+        ("https://c:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "c:443"}, "http://p:1"),
+        ("https://c:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "c:6443"}, ""),
+        ("https://c:6443", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "*"}, ""),
+    ],
+)
+def test_the_proxy_of_the_environment(tmp_path: Path, server: str, env: dict[str, str], proxy: str) -> None:
+    assert load(write(tmp_path / "config", proxied(server=server)), env=env).proxy == proxy
+
+
+def test_a_pod_uses_the_proxy_of_its_environment_too(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    env = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "HTTPS_PROXY": "http://p:1"}
+    assert in_cluster(env, tmp_path).proxy == "http://p:1"
+    assert in_cluster(env | {"NO_PROXY": "10.96.0.0/12"}, tmp_path).proxy == ""

@@ -116,3 +116,10 @@ def test_placement_rules_that_cannot_be_read_are_reported(template: Mapping[str,
 def test_a_corrected_template_is_used_at_once() -> None:
     good = {"spec": {"containers": [{"name": "exporter", "image": "exporter"}]}}
     assert created(world(nodeset(2, template=good), slurm=known())) == ["gpu-0", "gpu-1"]
+
+
+def test_a_claim_without_a_name_stops_nothing_while_a_pod_is_not_placed() -> None:
+    """The claims of such a pod are looked after; they are no part of the revision."""
+    wanted = nodeset(1, volumeClaimTemplates=[{"spec": {}}])
+    of = world(wanted, pod("gpu-0", node="", phase="Pending", ready=None, revision=revision(wanted)))
+    assert condition(of, "Degraded")["reason"] == "InvalidTemplate"

@@ -131,6 +131,38 @@ async def test_a_report_says_in_the_log_what_changed(hands: Hands) -> None:
     assert ordered.result().note == ("report on NodeSet default/gpu, then create ConfigMap default/a (readyReplicas 3)")
 
 
+def replicas(uid: str, count: int) -> dict[str, Any]:
+    return {"metadata": {"name": "n", "namespace": "default", "uid": uid}, "status": {"replicas": count}}
+
+
+NODE_SET = {"metadata": {"name": "n", "namespace": "default"}, "spec": {"controllerRef": {"name": "c"}}}
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["known", "not yet known"])
+async def test_the_report_on_a_predecessor_is_not_written(hands: Hands, client: Client, seen: bool) -> None:
+    """The object was deleted and made again under the same name, whether our store knows it or not."""
+    first = await client.create(NODESETS, NODE_SET)
+    hands.kube.saw(NODESETS, first)
+    await client.delete(NODESETS, "n", "default")
+    second = await client.create(NODESETS, NODE_SET)
+    if seen:
+        hands.kube.saw(NODESETS, second)
+    assert not (await ApplyStatus(NODESETS, replicas(first.metadata.uid, 3)).run(hands)).wrote
+    assert (await client.get(NODESETS, "n", "default")).status.replicas == 0
+    assert (await ApplyStatus(NODESETS, replicas(second.metadata.uid, 2)).run(hands)).wrote
+    assert (await client.get(NODESETS, "n", "default")).status.replicas == 2
+
+
+async def test_a_change_meanwhile_does_not_hold_up_the_report(hands: Hands, client: Client) -> None:
+    made = await client.create(NODESETS, NODE_SET)
+    hands.kube.saw(NODESETS, made)
+    await client.patch(NODESETS, "n", {"metadata": {"labels": {"a": "b"}}}, "default")
+    assert (await ApplyStatus(NODESETS, replicas(made.metadata.uid, 3)).run(hands)).wrote
+    assert (await client.get(NODESETS, "n", "default")).status.replicas == 3
+    await client.delete(NODESETS, "n", "default")
+    assert not (await ApplyStatus(NODESETS, replicas(made.metadata.uid, 4)).run(hands)).wrote
+
+
 async def test_an_event_reaches_its_object(hands: Hands, client: Client, clock: FakeClock) -> None:
     await Create(PODS, pod("p")).run(hands)
     about = await client.get(PODS, "p", "default")

@@ -1,8 +1,14 @@
 """Conditions: since when they hold, which flips are worth an event, and what a rollout waits for."""
 
-import pytest
+import re
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurm_operator.api import RESTAPI
 from slurm_operator.api.common import Condition
+from slurm_operator.api.crd import schema
 from slurm_operator.kube.kinds import Deployment, WorkloadSpec, WorkloadStatus
 from slurm_operator.kube.model import ChildMeta
 from slurm_operator.runtime.conditions import LONGEST_MESSAGE, Verdict, flipped, rollout_of, stated, summed_up
@@ -22,6 +28,34 @@ def test_the_time_moves_only_when_the_status_flips() -> None:
     assert same[0]["lastTransitionTime"] == rfc3339(NOW - 60)
     assert other[0]["lastTransitionTime"] == first[0]["lastTransitionTime"] == rfc3339(NOW)
     assert same[0]["observedGeneration"] == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("Evicted", "Evicted"),
+        ("OutOfnvidia.com/gpu", "OutOfnvidia_com_gpu"),
+        ("OutOfephemeral-storage", "OutOfephemeral_storage"),
+        ("9Lives:", "Reason_9Lives_"),
+        ("", "Unknown"),
+    ],
+)
+def test_any_reason_becomes_one_that_the_api_accepts(given: str, told: str) -> None:
+    """Reasons of the kubelet name resources; and told once, it is no news."""
+    verdict = Verdict("Degraded", "True", given, "")
+    (condition,) = stated([verdict], (), 1, NOW)
+    assert condition["reason"] == told
+    assert flipped([verdict], (Condition(type="Degraded", status="True", reason=told),)) == []
+
+
+@given(st.text(max_size=2000))
+def test_no_reason_breaks_the_pattern(given: str) -> None:
+    (condition,) = stated([Verdict("Degraded", "True", given, "")], (), 1, NOW)
+    pattern = schema(RESTAPI)["properties"]["status"]["properties"]["conditions"]["items"]["properties"]["reason"]
+    assert re.fullmatch(pattern["pattern"], condition["reason"])
+    assert pattern["minLength"] <= len(condition["reason"]) <= pattern["maxLength"]
+    (again,) = stated([Verdict("Degraded", "True", condition["reason"], "")], (), 1, NOW)
+    assert again["reason"] == condition["reason"]
 
 
 def test_a_message_has_an_end() -> None:

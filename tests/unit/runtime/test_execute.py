@@ -291,3 +291,27 @@ def test_a_plan_can_be_read() -> None:
     assert not Plan[Log]()
     assert str(Plan[Log]()) == "nothing to do"
     assert summary(range(5)) == "0; 1; 2 and 2 more"
+
+
+@dataclass(frozen=True)
+class WaitsForCancelled:
+    """An action whose answer comes from a task that was cancelled, as when a connection is closed under it."""
+
+    urgency: Urgency = Urgency.NORMAL
+    lane: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    async def run(self, hands: object) -> None:
+        answer = asyncio.get_running_loop().create_future()
+        answer.cancel()
+        await answer
+
+
+async def test_an_action_that_meets_a_cancelled_task_has_failed() -> None:
+    """It is retried with a back-off, and not at once for ever as something that was left."""
+    outcome = await execute([WaitsForCancelled()], None)
+    assert (outcome.left, outcome.after) == (0, None)
+    with pytest.raises(PlanError, match="what it waited for was cancelled"):
+        outcome.result()

@@ -2,18 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from slurm_operator.api.common import ConfigMapKeySelector, KeyReferences, SecretKeySelector
 from slurm_operator.kube.client import Client
-from slurm_operator.kube.kinds import CONFIG_MAPS, SECRETS
+from slurm_operator.kube.custom import ACCOUNTINGS
+from slurm_operator.kube.kinds import CONFIG_MAPS, PODS, SECRETS
 from slurm_operator.kube.resource import Manifest
+from slurm_operator.runtime.actions import ApplyStatus, RecordEvent
 from slurm_operator.runtime.caches import Caches
+from slurm_operator.runtime.children import unread
+from slurm_operator.runtime.health import SILENT_SECONDS, no_dead_watch
+from slurm_operator.runtime.plan import Plan
 from slurm_operator.runtime.queue import Queue
-from slurm_operator.runtime.references import LOADING, References, Refs
-from tests.fakes.apiserver import FakeApiServer
+from slurm_operator.runtime.references import LOADING, REFUSED, References, Refs
+from slurm_operator.runtime.trouble import Trouble
+from tests.fakes.apiserver import FakeApiServer, Refuse
 from tests.fakes.clock import FakeClock
+from tests.unit.desired import examples
 
 KEY = ("default", "slurm")
 OWNER = ("Controller", KEY)
@@ -129,3 +138,59 @@ def test_the_first_missing_key_is_named(keys: KeyReferences, words: str) -> None
     trouble = Refs({}, {}, loading=False).missing_keys("slurm", keys)
     assert words in (trouble.message if trouble else "")
     assert bool(trouble) == bool(words)
+
+
+async def test_what_may_not_be_read_is_neither_missing_nor_silent(
+    references: References, server: FakeApiServer, clock: FakeClock
+) -> None:
+    """A Role that lacks Secrets: nothing is said about the content, but which right is missing."""
+    message = 'secrets is forbidden: User "operator" cannot watch resource "secrets"'
+    fault = server.inject(Refuse(403, "Forbidden", message), "list|watch", "secrets", times=None)
+    while (refs := references.read(OWNER, "default", secrets=["keys"], config_maps=["files"])).refused is None:
+        assert refs.after == LOADING
+        await clock.sleep(LOADING)
+    assert refs.loading
+    assert refs.after == REFUSED
+    assert refs.refused.reason == "Forbidden"
+    assert refs.refused.message.startswith("Secret default/keys may not be read: cannot watch secrets")
+    assert "grant this account the verb 'watch' on 'secrets' with a Role in namespace 'default'" in refs.refused.message
+    fault.times = 0
+    refs = await read(references, clock, "keys")
+    assert refs.refused is None
+
+
+async def test_a_refused_reference_is_no_reason_to_restart(
+    client: Client, server: FakeApiServer, clock: FakeClock
+) -> None:
+    """One tenant's reference must not turn the liveness of the whole operator to failure."""
+    server.inject(Refuse(403, "Forbidden", "User cannot watch"), "list|watch", "secrets", times=None)
+    caches = Caches(client, clock=clock)
+    caches.follow(PODS)
+    named = caches.named(SECRETS)
+    running = asyncio.create_task(caches.run())
+    await caches.synced()
+    named.ensure(OWNER, [KEY])
+    check = no_dead_watch(lambda: caches.reflectors, clock)
+    await clock.sleep(3 * SILENT_SECONDS)
+    assert check() is None
+    assert any(reflector.refusal is not None for reflector in caches.reflectors)
+    running.cancel()
+
+
+def test_only_the_refusal_is_reported() -> None:
+    """The rest of the status is not known now and stays; told once, it is not told again."""
+    accounting = examples.accounting()
+    loading = Refs({}, {}, loading=True)
+    assert unread(ACCOUNTINGS, accounting, loading, 0.0) == Plan(after=LOADING)
+    refused = replace(loading, refused=Trouble("Forbidden", "Secret a/b may not be read: grant it"))
+    plan = unread(ACCOUNTINGS, accounting, refused, 0.0)
+    report, event = plan.actions
+    assert isinstance(report, ApplyStatus)
+    assert report.part == "references"
+    assert list(report.manifest["status"]) == ["conditions"]
+    assert isinstance(event, RecordEvent)
+    status = msgspec.convert(report.manifest["status"], type(accounting.status))
+    degraded = next(condition for condition in status.conditions if condition.type == "Degraded")
+    assert (degraded.status, degraded.reason) == ("True", "Forbidden")
+    told = msgspec.structs.replace(accounting, status=status)
+    assert unread(ACCOUNTINGS, told, refused, 60.0) == Plan(after=REFUSED)

@@ -6,13 +6,17 @@ from slurm_operator.api import names
 from slurm_operator.kube.kinds import (
     ContainerState,
     ContainerStatus,
+    Deployment,
     Pod,
     PodSpec,
     PodStatus,
+    StatefulSet,
     Terminated,
     Waiting,
+    WorkloadSpec,
 )
 from slurm_operator.kube.model import Condition, ObjectMeta
+from slurm_operator.runtime.daemon import Daemon
 from slurm_operator.runtime.trouble import trouble_of
 
 
@@ -117,3 +121,23 @@ def test_the_most_common_trouble_stands_for_all() -> None:
     assert trouble.reason == "ErrImagePull"
     assert "pod slurm/b" in trouble.message
     assert trouble.message.endswith("(and 2 more like it)")
+
+
+@pytest.mark.parametrize(
+    ("workload", "others", "reason"),
+    [
+        (Deployment(spec=WorkloadSpec(replicas=1)), (pod(phase="Running"),), None),
+        (Deployment(spec=WorkloadSpec(replicas=2)), (pod(phase="Running"),), "Evicted"),
+        (Deployment(spec=WorkloadSpec(replicas=1)), (pod(phase="Running", terminating=True),), "Evicted"),
+        (Deployment(spec=WorkloadSpec(replicas=1)), (), "Evicted"),
+        (StatefulSet(), (pod(phase="Running"),), "Evicted"),
+        (None, (pod(phase="Running"),), "Evicted"),
+    ],
+)
+def test_a_failed_pod_that_a_deployment_has_replaced_is_no_trouble(
+    workload: Deployment | StatefulSet | None, others: tuple[Pod, ...], reason: str | None
+) -> None:
+    """A Deployment leaves its failed pods behind; a StatefulSet replaces them under the same name."""
+    failed = pod(phase="Failed", reason="Evicted", name="old")
+    found = Daemon(workload=workload, pods=(failed, *others)).trouble
+    assert (found.reason if found else None) == reason

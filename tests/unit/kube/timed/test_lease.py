@@ -4,10 +4,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
-from slurm_operator.kube import LEASES, Client, Elector, Forbidden, LeadershipLost
+from slurm_operator.kube import CONFIG_MAPS, LEASES, Client, Elector, Forbidden, LeadershipLost, NotLeading
 from tests.fakes.apiserver import Disconnect, FakeApiServer, Hang, Refuse
 from tests.fakes.clock import FakeClock
 from tests.unit.kube.conftest import running
@@ -100,6 +101,28 @@ async def test_a_short_hiccup_is_survived(server: FakeApiServer, client: Client,
         assert await holder(client) == "a"
 
 
+@pytest.mark.parametrize("seconds", [1.0, 4.9, 5.5, 60.0])
+async def test_one_late_answer_is_survived(
+    client: Client, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """The renewal took effect, so the next one is refused as a conflict: a new look must follow at once."""
+    real, answers = client.patch, 0
+
+    async def late(*args: Any, **options: Any) -> Any:
+        nonlocal answers
+        answer = await real(*args, **options)
+        answers += 1
+        if answers == 2:
+            await asyncio.sleep(seconds)
+        return answer
+
+    monkeypatch.setattr(client, "patch", late)
+    async with leading(elector(client, clock, "a")) as task:
+        await asyncio.sleep(120)
+        assert not task.done()
+        assert await holder(client) == "a"
+
+
 async def test_a_lease_taken_by_another_ends_leadership(client: Client, clock: FakeClock) -> None:
     async with leading(elector(client, clock, "a")) as task:
         thief = {"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 15}}
@@ -139,3 +162,51 @@ async def test_a_release_that_fails_is_only_a_warning(
         server.inject(Hang(), "patch", "leases", times=None)
     assert caplog.records[-1].levelno == logging.WARNING
     assert "not released" in caplog.records[-1].message
+
+
+class PausedClock(FakeClock):
+    """The time of a process that is stopped and resumed: its timers notice only later."""
+
+    paused_seconds = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.paused_seconds
+
+
+async def test_a_leader_that_was_paused_writes_nothing(server: FakeApiServer, client: Client) -> None:
+    clock = PausedClock()
+    candidate = elector(client, clock, "a")
+    client.may_write = candidate.may_write
+    made = {"metadata": {"name": "c", "namespace": "default"}}
+    with pytest.raises(NotLeading):
+        await client.create(CONFIG_MAPS, made)
+    async with leading(candidate) as task:
+        await client.create(CONFIG_MAPS, made)
+        clock.paused_seconds = 60.0
+        for write in (
+            client.create(CONFIG_MAPS, {"metadata": {"name": "d", "namespace": "default"}}),
+            client.patch(CONFIG_MAPS, "c", {"data": {"by": "a"}}, "default"),
+            client.apply(CONFIG_MAPS, made, manager="a"),
+            client.delete(CONFIG_MAPS, "c", "default"),
+        ):
+            with pytest.raises(NotLeading, match="another process may lead"):
+                await write
+        await client.get(CONFIG_MAPS, "c", "default")  # reading is not forbidden
+        with pytest.raises(LeadershipLost):
+            await asyncio.wait_for(task, 60)
+    assert [line.verb for line in server.writes if line.resource == "configmaps"] == ["create"]
+
+
+async def test_a_write_that_waits_is_not_sent_after_the_lease(server: FakeApiServer, client: Client) -> None:
+    clock = PausedClock()
+    candidate = elector(client, clock, "a")
+    client.may_write = candidate.may_write
+    async with leading(candidate):
+        server.inject(Refuse(429, retry_after=1), "create", "configmaps")
+        write = asyncio.ensure_future(client.create(CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "default"}}))
+        while not server.log("create", "configmaps"):  # noqa: ASYNC110 - the server has no event for it
+            await asyncio.sleep(0.01)
+        clock.paused_seconds = 60.0
+        with pytest.raises(NotLeading):
+            await write
+        assert len(server.log("create", "configmaps")) == 1
