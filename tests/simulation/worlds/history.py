@@ -142,6 +142,8 @@ class History:
     def happens(self, what: str, event: Callable[[], None]) -> None:
         """Something happens; breaches inside of it are the operator's."""
         self.clock.seconds += EVENT_SECONDS
+        if self.view.unanswered:
+            self.view.read()  # after a write the view reads at once, also if the answer was lost
         self.story.append(f"{self.clock.seconds:6.0f} s  {what}")
         event()
 
