@@ -159,10 +159,11 @@ class Client:
         except msgspec.DecodeError as error:
             raise unintelligible(call, error) from error
 
-    async def log(self, res: Resource[T], name: str, namespace: str, *, container: str, lines: int) -> str:
-        """The end of what a container of a pod wrote."""
+    async def log(self, res: Resource[T], name: str, namespace: str, *, container: str, lines: int, limit: int) -> str:
+        """Return the last lines that a container of a pod wrote, of these at most `limit` bytes."""
         call, path = Call.on(res, "get", namespace, name, "log"), res.path(namespace, name, "log")
-        found = await self._send(call, "GET", path, params={"container": container, "tailLines": str(lines)})
+        params = {"container": container, "tailLines": str(lines), "limitBytes": str(limit)}
+        found = await self._send(call, "GET", path, params=params)
         return found.decode(errors="replace")
 
     async def version(self) -> str:
