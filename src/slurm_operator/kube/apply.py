@@ -193,7 +193,7 @@ class Applier:
         """Become the owner of what stands in the way of an apply; whether there was any."""
         raw = await self._client.get_raw(res, meta.name, meta.namespace or None)
         entries = raw["metadata"].get("managedFields", [])
-        wished = claimed(entries, wanted, self._manager, refused)
+        wished = claimed(entries, wanted, self._manager, refused, raw)
         if raw["metadata"]["uid"] != meta.uid or wished == entries:
             return False
         patch = [
