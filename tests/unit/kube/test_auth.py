@@ -140,6 +140,22 @@ async def test_rotated_files_are_used_without_a_restart(tmp_path: Path) -> None:
         assert await ask(url) == "first second"
 
 
+async def test_half_of_a_rotation_leaves_the_old_certificate_in_use(tmp_path: Path) -> None:
+    """The new certificate is written and its key is not: new connections show the old pair until then."""
+    cert, key = CLUSTER.issue("first").save(tmp_path, "me")
+    second = CLUSTER.issue("second")
+    clock = SettableClock()
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url:
+        settings = config(url, certificate=Material(cert), key=Material(key))
+        async with Client(settings, clock=clock) as client:
+            cert.write_bytes(second.certificate)
+            clock.ahead += 11
+            assert await client.version() == "first"
+            key.write_bytes(second.key)
+            clock.ahead += 11
+            assert await client.version() == "second"
+
+
 async def test_a_refused_certificate_is_shown_on_a_new_connection(tmp_path: Path) -> None:
     """The files were renewed before the last look, so the 401 alone tells that the open connection is too old."""
     refused: set[str] = set()
