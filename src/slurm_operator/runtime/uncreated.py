@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slurm_operator.api import names
+from slurm_operator.api.common import Status
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.errors import ApiError
 from slurm_operator.kube.kinds import EVENTS, Deployment, Event, StatefulSet
@@ -88,6 +89,10 @@ class Refusals:
         """Return what the last event said."""
         return self._words.get(workload.metadata.uid, "") if workload is not None else ""
 
+    def is_read(self, workload: StatefulSet | None) -> bool:
+        """Return whether its events were read since pods are missing."""
+        return workload is not None and workload.metadata.uid in self._words
+
     async def look(self, client: Client, namespace: str, uid: str) -> bool:
         """Read the events of a StatefulSet; return whether they say something new. No answer changes nothing."""
         selected = f"regarding.uid={uid},reason={names.EVENT_FAILED_CREATE}"
@@ -103,6 +108,15 @@ class Refusals:
         if uid in self._since:
             self._words[uid] = words
         return words != before
+
+
+def unheard(owner: object, workload: StatefulSet | None, refusals: Refusals) -> Trouble | None:
+    """Return what was reported of missing pods, until a new process has read the events itself."""
+    status = getattr(owner, "status", None)
+    before = status.condition(names.CONDITION_DEGRADED) if isinstance(status, Status) else None
+    if before is None or before.reason != names.EVENT_FAILED_CREATE or not before.is_true:
+        return None
+    return Trouble(before.reason, before.message) if is_short(workload) and not refusals.is_read(workload) else None
 
 
 def _seen_at(event: Event) -> float:

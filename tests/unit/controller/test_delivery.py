@@ -22,7 +22,8 @@ from slurm_operator.desired.config import ControllerFacts, config_hash
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.kinds import Pod
-from slurm_operator.runtime.uncreated import Explain
+from slurm_operator.runtime.clock import SystemClock
+from slurm_operator.runtime.uncreated import Explain, Refusals, unheard
 from tests.fakes.apiserver import Disconnect, FakeApiServer, Refuse
 from tests.unit.controller.make import NOW, actions, degraded, events, pod, ready, status, verdict, with_status
 from tests.unit.controller.test_decide import INPLACE, live, seen
@@ -211,3 +212,8 @@ def test_pods_that_may_not_be_created_are_explained() -> None:
         "pod-security.kubernetes.io",
     ):
         assert words in verdict(plan, "Degraded")[2]
+    told = with_status(about.controller, plan)
+    held = unheard(told, short, Refusals(SystemClock()))
+    restarted = replace(about, controller=told, slurmctld=replace(about.slurmctld, missing_for=0.0, held=held))
+    assert status(decide(restarted)) == {}, "what a new process has not read yet is no news"
+    assert names.EVENT_FAILED_CREATE not in events(decide(restarted))
