@@ -14,7 +14,7 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube.auth import Credentials
 from slurm_operator.kube.clock import Clock, SystemClock
 from slurm_operator.kube.config import KubeConfig
-from slurm_operator.kube.content import encode, plain, understand, unintelligible
+from slurm_operator.kube.content import decode_kinds, encode, plain, understand, unintelligible
 from slurm_operator.kube.errors import (
     ApiError,
     Call,
@@ -175,9 +175,9 @@ class Client:
         """What the server offers in a group's version: plural and whether it is namespaced, by kind."""
         path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         call = Call("get", api_version, "kinds")
-        answer = plain(call, await self._send(call, "GET", path))
-        found = (entry for entry in answer["resources"] if "/" not in entry["name"])
-        return {entry["kind"]: (entry["name"], entry["namespaced"]) for entry in found}
+        answer = understand(call, decode_kinds, await self._send(call, "GET", path))
+        found = (entry for entry in answer.resources or () if "/" not in entry.name)
+        return {entry.kind: (entry.name, entry.namespaced) for entry in found}
 
     async def passed_on(self, path: str, headers: Mapping[str, str]) -> Answer:
         """What a pod answers to a GET that the API server passes on to it, refusals included."""
