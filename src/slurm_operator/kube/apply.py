@@ -35,6 +35,7 @@ REPAIR_SECONDS = 10.0
 
 _KEYED_LISTS = frozenset(
     {
+        "claims",
         "containers",
         "env",
         "finalizers",
