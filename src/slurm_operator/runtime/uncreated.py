@@ -26,6 +26,8 @@ AGAIN_SECONDS = 10.0
 """Between two looks at the events while pods are missing."""
 RECENT_SECONDS = 1800.0
 """Age of the last refusal beyond which it does not explain the missing pods: Kubernetes tries again within 17 min."""
+FORGET_SECONDS = 600.0
+"""Without a look after which a StatefulSet without pods counts as gone."""
 ANSWER_SECONDS = 5.0
 _CURES = (
     (
@@ -71,6 +73,7 @@ class Refusals:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
         self._words: dict[str, str] = {}
 
     def missing_for(self, workload: StatefulSet | None) -> float | None:
@@ -79,11 +82,22 @@ class Refusals:
             return None
         uid = workload.metadata.uid
         if not is_short(workload):
-            self._since.pop(uid, None)
-            self._words.pop(uid, None)
+            self._forget(uid)
             return None
         now = self._clock.monotonic()
+        self._looked[uid] = now
+        for gone in [other for other, at in self._looked.items() if now - at > FORGET_SECONDS]:
+            self._forget(gone)
         return now - self._since.setdefault(uid, now)
+
+    @property
+    def remembered(self) -> int:
+        """How many StatefulSets are remembered."""
+        return len(self._looked)
+
+    def _forget(self, uid: str) -> None:
+        for known in (self._since, self._looked, self._words):
+            known.pop(uid, None)
 
     def words(self, workload: StatefulSet | None) -> str:
         """Return what the last event said."""
