@@ -18,6 +18,7 @@ from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import KubeAction, is_changing, kept, reported, unread, unwanted
 from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import rollout_of, summed_up
+from slurm_operator.runtime.controller import without_worker
 from slurm_operator.runtime.daemon import Daemon, look
 from slurm_operator.runtime.plan import Action, Done, Plan, Urgency, soonest
 from slurm_operator.runtime.reconcile import Refusals
@@ -81,10 +82,11 @@ class Databases:
         client, before = self._views.client(cluster), self.asked(accounting)
         failures = before.failures
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                if client is not None:
-                    await client.accounting_clusters()
-                    failures = 0
+            if client is not None:
+                with without_worker():
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        await client.accounting_clusters()
+                failures = 0
         except DatabaseDown:
             failures += 1
         except (SlurmError, TimeoutError):
@@ -129,6 +131,8 @@ class Seen:
     now: float
     cluster: Key | None = None
     """One that uses it and whose slurmrestd answers."""
+    used: bool = True
+    """A Controller refers to it."""
     database: Asked = Asked()
     ask_in: float = ASK_SECONDS
     """Seconds until the database is asked again."""
@@ -160,6 +164,7 @@ class Observer:
         name = names.accounting(accounting.metadata.name)
         ref = accounting.spec.slurm_key_ref
         asked = self._databases.asked(key)
+        clusters = self._clusters(accounting)
         return Seen(
             accounting=accounting,
             refs=self._read_refs(accounting),
@@ -167,19 +172,19 @@ class Observer:
             slurmdbd=look(self._caches, accounting, names.APP_SLURMDBD, STATEFUL_SETS, name, self._refused_pods),
             refusals=refusals,
             now=self._clock.now(),
-            cluster=self._cluster(accounting),
+            cluster=next((key for key in clusters if isinstance(self._views.state(key), Known)), None),
+            used=bool(clusters),
             database=asked,
             ask_in=asked.due_in(self._clock.monotonic()),
         )
 
-    def _cluster(self, accounting: Accounting) -> Key | None:
-        """Return the first cluster that uses it and that is known."""
-        found = sorted(
+    def _clusters(self, accounting: Accounting) -> list[Key]:
+        """Return the clusters that use it."""
+        return sorted(
             controller.key
             for controller in self._caches.store(CONTROLLERS).all(accounting.metadata.namespace)
             if controller.spec.accounting_name == accounting.metadata.name
         )
-        return next((key for key in found if isinstance(self._views.state(key), Known)), None)
 
     def _read_refs(self, accounting: Accounting) -> Refs:
         spec = accounting.spec
@@ -214,8 +219,11 @@ def decide(seen: Seen) -> Plan[AccountingHands]:
 
 def is_asked(seen: Seen) -> bool:
     """Return whether the database is asked: slurmdbd runs, and a cluster uses it."""
-    runs = seen.accounting.spec.external or not rollout_of(seen.slurmdbd.workload, "slurmdbd")
-    return runs and seen.cluster is not None
+    return _runs(seen) and seen.cluster is not None
+
+
+def _runs(seen: Seen) -> bool:
+    return seen.accounting.spec.external or not rollout_of(seen.slurmdbd.workload, "slurmdbd")
 
 
 def asked(seen: Seen) -> Iterator[AskDatabase]:
@@ -293,11 +301,16 @@ def _waiting_for(seen: Seen) -> str:
 
 
 def _lost_database(seen: Seen) -> Trouble | None:
-    """A slurmdbd that answers, but not from its database; slurmctld keeps its records meanwhile."""
+    """A slurmdbd that answers, but not from its database; slurmctld keeps its records meanwhile.
+
+    What was heard last counts as long as a cluster uses it, also while that cluster does not answer.
+    """
+    if not seen.used:
+        return None
     before = seen.accounting.status.condition(names.CONDITION_DEGRADED)
     if seen.database.at == -math.inf and before is not None and before.reason == LOST:
         return Trouble(LOST, before.message)  # a restart of ours is no news: it is to be asked first
-    if seen.database.failures < CONFIRMED or not is_asked(seen):
+    if seen.database.failures < CONFIRMED or not _runs(seen):
         return None
     if seen.accounting.spec.external:
         where = seen.accounting.spec.external_config

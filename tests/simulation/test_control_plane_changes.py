@@ -266,6 +266,21 @@ async def test_a_database_that_is_lost_and_found(here: World, monkeypatch: pytes
         assert here.degraded("Accounting", "slurm", HERE) == ""
 
 
+async def test_a_lost_database_is_told_until_no_cluster_uses_it(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(accounting, "ASK_AGAIN_SECONDS", 0.1)
+    async with here.operator() as running:
+        await until(lambda: here.all_ready(HERE))
+        here.slurms[CLUSTER].database_up = False
+        await until(lambda: here.degraded("Accounting", "slurm", HERE) == "DatabaseLost")
+        here.delete("RestApi", "slurm", HERE)
+        await until(lambda: not isinstance(running.views.state(CLUSTER), Known))
+        await running.quiet()
+        assert here.degraded("Accounting", "slurm", HERE) == "DatabaseLost", "no answer is no good news"
+        here.delete("Controller", "slurm", HERE)
+        await until(lambda: here.ready("Accounting", "slurm", HERE))
+
+
 async def test_a_restart_instead(here: World) -> None:
     """scenario 178, without in-place reconfiguration: one restart for one change."""
     here.change("Controller", "slurm", HERE, {"spec": {"inplaceReconfigure": False}})

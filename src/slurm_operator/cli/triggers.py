@@ -19,6 +19,12 @@ class Described(Protocol):
     def metadata(self) -> ObjectMeta: ...
 
 
+def accounting_of(controller: Controller) -> Iterable[Key]:
+    """Return the Accounting that a cluster uses; it reports on its database as long as one does."""
+    name = controller.spec.accounting_name
+    return ((controller.metadata.namespace, name),) if name else ()
+
+
 def controller_of(member: NodeSet | RestApi) -> Iterable[Key]:
     return ((member.metadata.namespace, member.spec.controller_ref.name),)
 

@@ -8,6 +8,7 @@ from typing import Any
 from slurm_operator import accounting, keyring, loginset, restapi, token
 from slurm_operator.api import Accounting, Controller, NodeSet, names
 from slurm_operator.cli.triggers import (
+    accounting_of,
     changes_configuration,
     comes_or_goes,
     controller_of,
@@ -254,12 +255,14 @@ class Operator:
             Reconciler(see_accounting, accounting.decide, _AccountingHands(self._kube, refused, databases)),
         )
         feed(accountings, caches.store(SECRETS), users_of_keys("Accounting"))
+        feed(accountings, caches.store(CONTROLLERS), accounting_of, when=intent_changed)
 
         def accounting_used(cluster: Key, change: Change) -> None:
             """The database is asked through a cluster that is known."""
             found = caches.store(CONTROLLERS).get(*cluster)
-            if found is not None and found.spec.accounting_name and _known(change.new) != _known(change.old):
-                accountings.add((cluster[0], found.spec.accounting_name))
+            if found is not None and _known(change.new) != _known(change.old):
+                for key in accounting_of(found):
+                    accountings.add(key)
 
         self._views.subscribe(accounting_used)
 

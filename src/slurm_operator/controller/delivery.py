@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from slurm_operator.api import Controller, names
 from slurm_operator.kube.client import Client
-from slurm_operator.kube.errors import ApiError
+from slurm_operator.kube.errors import ApiError, Forbidden
 from slurm_operator.kube.kinds import PODS, ConfigMap, Pod, StatefulSet
 from slurm_operator.kube.model import find_condition
 from slurm_operator.kube.resource import Key
@@ -26,6 +26,8 @@ from slurm_operator.slurm.conf.writer import stamp_of
 CONTAINER = "reconfigure"
 REFUSED = "ConfigurationRefused"
 LOG_LINES = 5
+LOG_BYTES = 65536
+"""Of a log, as much as is read: the sidecar's own lines are far shorter."""
 ANSWER_SECONDS = 5.0
 """How long the API server may take to read a log."""
 LISTEN_SECONDS = 2.0
@@ -53,7 +55,7 @@ class Heard:
 
 def read_log(pod: str, log: str) -> Heard:
     """Return what the last telling line of a log says."""
-    found = [match for line in log.splitlines() if (match := _LINE.fullmatch(line.strip()))]
+    found = [match for line in log.split("\n") if (match := _LINE.fullmatch(line.strip()))]
     if not found:
         return Heard(pod)
     word, config_hash, rest = found[-1].groups()
@@ -122,10 +124,12 @@ class Deliveries:
         before = self._heard.get(cluster)
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                log = await client.log(PODS, name, cluster[0], container=CONTAINER, lines=LOG_LINES)
+                log = await client.log(PODS, name, cluster[0], container=CONTAINER, lines=LOG_LINES, limit=LOG_BYTES)
             now = read_log(uid, log)
         except (ApiError, TimeoutError) as error:
-            now = replace(before or Heard(uid), unread=str(error) or "no answer")
+            # Other texts name ports and times: they would be news each time.
+            cause = str(error) if isinstance(error, Forbidden) else "the API server or the kubelet gives no answer"
+            now = replace(before or Heard(uid), unread=cause)
         self._heard[cluster] = now
         return now != before
 

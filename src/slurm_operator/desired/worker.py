@@ -246,8 +246,16 @@ def _limits(nodeset: NodeSet) -> list[Manifest]:
         if memory
         else _from_kubernetes("POD_MEMORY", "memory", "1Mi"),
     ]
-    unlimited = [name for name, limit in (("cpu", cpus), ("memory", memory)) if not limit]
+    given = _variables_of_the_user(nodeset)
+    sizes = (("cpu", cpus, "POD_CPUS"), ("memory", memory, "POD_MEMORY"))
+    unlimited = [name for name, limit, variable in sizes if not limit and variable not in given]
     return [*entries, *([{"name": "POD_UNLIMITED", "value": " ".join(unlimited)}] if unlimited else [])]
+
+
+def _variables_of_the_user(nodeset: NodeSet) -> set[Any]:
+    containers = nodeset.spec.template.spec.get("containers") or []
+    holders = (nodeset.spec.slurmd, *(found for found in containers if found.get("name") == "slurmd"))
+    return {entry.get("name") for holder in holders for entry in holder.get("env") or []}
 
 
 def _from_kubernetes(name: str, resource: str, divisor: str) -> Manifest:

@@ -35,6 +35,7 @@ REPAIR_SECONDS = 10.0
 
 _KEYED_LISTS = frozenset(
     {
+        "claims",
         "containers",
         "env",
         "finalizers",
@@ -193,7 +194,7 @@ class Applier:
         """Become the owner of what stands in the way of an apply; whether there was any."""
         raw = await self._client.get_raw(res, meta.name, meta.namespace or None)
         entries = raw["metadata"].get("managedFields", [])
-        wished = claimed(entries, wanted, self._manager, refused)
+        wished = claimed(entries, wanted, self._manager, refused, raw)
         if raw["metadata"]["uid"] != meta.uid or wished == entries:
             return False
         patch = [

@@ -134,6 +134,8 @@ def load_chain(context: ssl.SSLContext, certificate: Material, key: Material) ->
         file.write(certificate.read() + b"\n" + key.read())
         file.flush()
         try:
+            # Tried on another context first: a certificate whose key does not fit leaves a context without either.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(file.name)
             context.load_cert_chain(file.name)
         except ssl.SSLError:
             raise UserError(

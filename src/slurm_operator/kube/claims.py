@@ -18,15 +18,18 @@ Fields = dict[str, Any]
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
-def claimed(entries: Sequence[Manifest], wanted: Manifest, manager: str, fields: Iterable[str]) -> list[Manifest]:
+def claimed(
+    entries: Sequence[Manifest], wanted: Manifest, manager: str, fields: Iterable[str], live: Manifest
+) -> list[Manifest]:
     """Return the entries after `manager` took over the claims that stand in the way of an apply of `wanted`.
 
-    `fields` are those that the server refused, as it spells them: `spec.ports[1].name`.
+    `fields` are those that the server refused, as it spells them: `spec.ports[1].name`. `live` is the object.
     """
     paths = [tuple(_INDEX.sub("", field).split(".")) for field in fields]
     ours: Fields = {}
     own: Manifest = {}
     others: list[Manifest] = []
+    took = False
     for entry in entries:
         tree: Fields = entry.get("fieldsV1", {})
         if entry["manager"] == manager and entry["operation"] == "Apply" and not entry.get("subresource"):
@@ -34,14 +37,17 @@ def claimed(entries: Sequence[Manifest], wanted: Manifest, manager: str, fields:
             continue
         taken: Fields = {}
         for path in paths if not entry.get("subresource") else ():
-            taken = _union(taken, _in_the_way(tree, wanted, path) or {})
+            taken = _union(taken, _in_the_way(tree, wanted, path, live) or {})
         if not taken:
             others.append(entry)
             continue
+        took = True
         own, ours = own or {**entry, "manager": manager, "operation": "Apply"}, _union(ours, taken)
         if rest := _without(tree, taken):
             others.append({**entry, "fieldsV1": rest})
-    return [{**own, "fieldsV1": ours}, *others] if own else others
+    if not took:
+        return list(entries)
+    return [{**own, "fieldsV1": ours}, *others]
 
 
 def element_of(item: Any, owned: Fields) -> Fields | None:
@@ -59,10 +65,11 @@ def _identified(item: Any, keys: dict[str, Any]) -> bool:
     return isinstance(item, dict) and all(item.get(key, value) == value for key, value in keys.items())
 
 
-def _in_the_way(claims: Fields, wanted: Any, path: tuple[str, ...]) -> Fields | None:
+def _in_the_way(claims: Fields, wanted: Any, path: tuple[str, ...], live: Any) -> Fields | None:
     """Return the claims along the path on what `wanted` does not name, None if there are none.
 
-    A whole element of a list is in the way only if nothing inside the wanted elements is.
+    A whole element of a list is in the way only if nothing inside the wanted elements is, and if it has the value of
+    one of them there: a name that may be used once, for example. Other elements are additions of their owner.
     """
     inside: Fields = {}
     strangers: Fields = {}
@@ -71,16 +78,31 @@ def _in_the_way(claims: Fields, wanted: Any, path: tuple[str, ...]) -> Fields | 
         found: Fields | None = None
         if kind == "f" and path and content == path[0]:
             inner = wanted.get(content) if isinstance(wanted, dict) else None
-            found = node if inner is None else _in_the_way(node, inner, path[1:])
+            found = node if inner is None else _in_the_way(node, inner, path[1:], _at(live, (content,)))
         elif kind in ("k", "v"):
-            item = next((item for item in _items(wanted) if element_of(item, {name: node}) is not None), None)
-            if item is None:
+            item, present = _element(wanted, name), _element(live, name)
+            if item is not None:
+                found = _in_the_way(node, item, path, present)
+            elif _clashes(present, _items(wanted), path):
                 strangers[name] = node
-            else:
-                found = _in_the_way(node, item, path)
         if found is not None:
             inside[name] = found
     return inside or strangers or None
+
+
+def _element(items: Any, name: str) -> Any:
+    return next((item for item in _items(items) if element_of(item, {name: {}}) is not None), None)
+
+
+def _clashes(item: Any, wanted: list[Any], path: tuple[str, ...]) -> bool:
+    value = _at(item, path)
+    return bool(path) and value is not None and any(_at(other, path) == value for other in wanted)
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
 
 
 def _items(value: Any) -> list[Any]:

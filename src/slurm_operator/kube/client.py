@@ -14,7 +14,7 @@ from slurm_operator.errors import UserError
 from slurm_operator.kube.auth import Credentials
 from slurm_operator.kube.clock import Clock, SystemClock
 from slurm_operator.kube.config import KubeConfig
-from slurm_operator.kube.content import encode, plain, understand, unintelligible
+from slurm_operator.kube.content import decode_kinds, encode, plain, understand, unintelligible
 from slurm_operator.kube.errors import (
     ApiError,
     Call,
@@ -159,10 +159,11 @@ class Client:
         except msgspec.DecodeError as error:
             raise unintelligible(call, error) from error
 
-    async def log(self, res: Resource[T], name: str, namespace: str, *, container: str, lines: int) -> str:
-        """The end of what a container of a pod wrote."""
+    async def log(self, res: Resource[T], name: str, namespace: str, *, container: str, lines: int, limit: int) -> str:
+        """Return the last lines that a container of a pod wrote, of these at most `limit` bytes."""
         call, path = Call.on(res, "get", namespace, name, "log"), res.path(namespace, name, "log")
-        found = await self._send(call, "GET", path, params={"container": container, "tailLines": str(lines)})
+        params = {"container": container, "tailLines": str(lines), "limitBytes": str(limit)}
+        found = await self._send(call, "GET", path, params=params)
         return found.decode(errors="replace")
 
     async def version(self) -> str:
@@ -174,9 +175,9 @@ class Client:
         """What the server offers in a group's version: plural and whether it is namespaced, by kind."""
         path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         call = Call("get", api_version, "kinds")
-        answer = plain(call, await self._send(call, "GET", path))
-        found = (entry for entry in answer["resources"] if "/" not in entry["name"])
-        return {entry["kind"]: (entry["name"], entry["namespaced"]) for entry in found}
+        answer = understand(call, decode_kinds, await self._send(call, "GET", path))
+        found = (entry for entry in answer.resources or () if "/" not in entry.name)
+        return {entry.kind: (entry.name, entry.namespaced) for entry in found}
 
     async def passed_on(self, path: str, headers: Mapping[str, str]) -> Answer:
         """What a pod answers to a GET that the API server passes on to it, refusals included."""

@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from slurm_operator.errors import UserError
-from slurm_operator.kube.proxy import proxy_for
+from slurm_operator.kube.proxy import proxy_for, without_password
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -245,7 +245,8 @@ def _impersonation(source: str, user: _User) -> Iterator[tuple[str, str]]:
 def _proxy(origin: str, url: str) -> str:
     if url and urlsplit(url).scheme not in ("http", "https"):
         raise UserError(
-            f"{origin}: a proxy at {url!r} is not supported", "use a proxy with a URL of http:// or https://"
+            f"{origin}: a proxy at {without_password(url)!r} is not supported",
+            "use a proxy with a URL of http:// or https://",
         )
     return url
 

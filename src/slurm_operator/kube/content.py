@@ -12,6 +12,20 @@ from slurm_operator.kube.resource import Manifest
 
 R = TypeVar("R")
 
+
+class _Kind(msgspec.Struct):
+    kind: str
+    name: str
+    namespaced: bool
+
+
+class _Kinds(msgspec.Struct):
+    resources: tuple[_Kind, ...] | None
+    """None in a group that has no kinds."""
+
+
+decode_kinds = msgspec.json.Decoder(_Kinds).decode
+
 _ESCAPES = tuple((character, f"\\u{ord(character):04x}") for character in "&<>\u2028\u2029")
 
 

@@ -18,6 +18,12 @@ def proxy_for(server: str, env: Mapping[str, str]) -> str:
     return found if "://" in found else f"http://{found}"
 
 
+def without_password(url: str) -> str:
+    """Return the URL of a proxy as it may be shown: without the user and the password in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 def _is_exempt(host: str, port: int, exempt: str) -> bool:
     address = _address(host)
     if host == "localhost" or (address is not None and address.is_loopback):

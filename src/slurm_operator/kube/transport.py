@@ -12,6 +12,7 @@ from aiohttp.abc import AbstractCookieJar
 
 from slurm_operator import __version__
 from slurm_operator.kube.config import KubeConfig
+from slurm_operator.kube.proxy import without_password
 
 MAX_REQUESTS = 64
 CONNECT_SECONDS = 10.0
@@ -171,8 +172,11 @@ def explain(error: Exception, config: KubeConfig) -> TransportError:
             f"renew the client certificate that {config.source} names",
         )
     hint = f"check that the API server runs and that `server:` in {config.source} is right"
-    if config.proxy:
-        hint += f", and that the proxy {config.proxy} leads to it"
+    proxy = without_password(config.proxy)
+    if proxy:
+        hint += f", and that the proxy {proxy} leads to it"
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return TransportError(f"the proxy {proxy} refuses: {error.status} {error.message}", hint)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return TransportError(f"the host name in {server} does not resolve", hint)
     if isinstance(error, TimeoutError):

@@ -18,6 +18,8 @@ from slurm_operator.runtime.clock import Clock
 from slurm_operator.runtime.conditions import changes
 from slurm_operator.runtime.plan import Done, Urgency
 
+_REPORT_ATTEMPTS = 5
+"""Tries to report on an object that other programs write to at the same time."""
 _NAMESPACE_ENDS = "because it is being terminated"
 
 
@@ -207,9 +209,9 @@ class ApplyStatus:
     async def run(self, hands: HasKube) -> Done:
         kube, meta = hands.kube, self.manifest["metadata"]
         before = kube.store(self.resource).get(meta.get("namespace", ""), meta["name"])
-        for known in (True, False):
+        for attempt in range(_REPORT_ATTEMPTS):
             try:
-                bound = await self._bound(kube, meta, known)
+                bound = await self._bound(kube, meta, known=attempt == 0)
                 if bound is None:
                     return Done(wrote=False)
                 manifest, manager = {**self.manifest, "metadata": bound}, self._manager(kube)
@@ -217,7 +219,7 @@ class ApplyStatus:
             except NotFound:
                 return Done(wrote=False)
             except Conflict:
-                if not known:
+                if attempt == _REPORT_ATTEMPTS - 1:
                     raise
             else:
                 kube.saw(self.resource, reported)

@@ -10,7 +10,7 @@ from slurm_operator.kube.resource import Resource
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import Children, owned
 from slurm_operator.runtime.trouble import Trouble, is_silent, trouble_of
-from slurm_operator.runtime.uncreated import Refusals, uncreated
+from slurm_operator.runtime.uncreated import Refusals, uncreated, unheard
 
 W = TypeVar("W", bound=StatefulSet | Deployment)
 
@@ -26,10 +26,12 @@ class Daemon(Generic[W]):
     """Seconds for which a StatefulSet has lacked pods."""
     refusal: str = ""
     """What its events say against these pods."""
+    held: Trouble | None = None
+    """What was last reported of them, as long as their events were not read."""
 
     @property
     def trouble(self) -> Trouble | None:
-        return trouble_of(self._present, self.lost) or uncreated(self.workload, self.refusal)
+        return trouble_of(self._present, self.lost) or uncreated(self.workload, self.refusal) or self.held
 
     @property
     def _present(self) -> tuple[Pod, ...]:
@@ -56,4 +58,5 @@ def look(
         lost=frozenset(node for node in {pod.spec.node_name for pod in pods} if is_silent(nodes.get("", node))),
         missing_for=refused.missing_for(stateful) if refused is not None else None,
         refusal=refused.words(stateful) if refused is not None else "",
+        held=unheard(owner, stateful, refused) if refused is not None else None,
     )

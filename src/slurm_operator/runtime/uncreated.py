@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slurm_operator.api import names
+from slurm_operator.api.common import Status
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.errors import ApiError
 from slurm_operator.kube.kinds import EVENTS, Deployment, Event, StatefulSet
@@ -25,6 +26,8 @@ AGAIN_SECONDS = 10.0
 """Between two looks at the events while pods are missing."""
 RECENT_SECONDS = 1800.0
 """Age of the last refusal beyond which it does not explain the missing pods: Kubernetes tries again within 17 min."""
+FORGET_SECONDS = 600.0
+"""Without a look after which a StatefulSet without pods counts as gone."""
 ANSWER_SECONDS = 5.0
 _CURES = (
     (
@@ -70,6 +73,7 @@ class Refusals:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since: dict[str, float] = {}
+        self._looked: dict[str, float] = {}
         self._words: dict[str, str] = {}
 
     def missing_for(self, workload: StatefulSet | None) -> float | None:
@@ -78,15 +82,30 @@ class Refusals:
             return None
         uid = workload.metadata.uid
         if not is_short(workload):
-            self._since.pop(uid, None)
-            self._words.pop(uid, None)
+            self._forget(uid)
             return None
         now = self._clock.monotonic()
+        self._looked[uid] = now
+        for gone in [other for other, at in self._looked.items() if now - at > FORGET_SECONDS]:
+            self._forget(gone)
         return now - self._since.setdefault(uid, now)
+
+    @property
+    def remembered(self) -> int:
+        """How many StatefulSets are remembered."""
+        return len(self._looked)
+
+    def _forget(self, uid: str) -> None:
+        for known in (self._since, self._looked, self._words):
+            known.pop(uid, None)
 
     def words(self, workload: StatefulSet | None) -> str:
         """Return what the last event said."""
         return self._words.get(workload.metadata.uid, "") if workload is not None else ""
+
+    def is_read(self, workload: StatefulSet | None) -> bool:
+        """Return whether its events were read since pods are missing."""
+        return workload is not None and workload.metadata.uid in self._words
 
     async def look(self, client: Client, namespace: str, uid: str) -> bool:
         """Read the events of a StatefulSet; return whether they say something new. No answer changes nothing."""
@@ -103,6 +122,15 @@ class Refusals:
         if uid in self._since:
             self._words[uid] = words
         return words != before
+
+
+def unheard(owner: object, workload: StatefulSet | None, refusals: Refusals) -> Trouble | None:
+    """Return what was reported of missing pods, until a new process has read the events itself."""
+    status = getattr(owner, "status", None)
+    before = status.condition(names.CONDITION_DEGRADED) if isinstance(status, Status) else None
+    if before is None or before.reason != names.EVENT_FAILED_CREATE or not before.is_true:
+        return None
+    return Trouble(before.reason, before.message) if is_short(workload) and not refusals.is_read(workload) else None
 
 
 def _seen_at(event: Event) -> float:

@@ -104,7 +104,7 @@ class Handlers:
                 self._cluster.get(target.kind, target.name, target.namespace)
                 written = self._cluster.logs.get((target.namespace, target.name, query.get("container", "")), "")
                 lines = written.splitlines(keepends=True)[-int(query.get("tailLines", len(written) + 1)) :]
-                return Answer(200, "".join(lines))
+                return Answer(200, "".join(lines)[: int(query.get("limitBytes", len(written)))])
             case "pods", "binding", "create":
                 self._cluster.bind(target.name, target.namespace, _decode(body)["target"]["name"])
                 return Answer(201, _success())

@@ -1,17 +1,24 @@
 """Decisions about one Accounting."""
 
+import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from slurm_operator.accounting import CONFIRMED, LOST, SLOW_START, AskDatabase, Asked, Seen, decide
+from slurm_operator.accounting import CONFIRMED, LOST, SLOW_START, AskDatabase, Asked, Databases, Seen, decide
 from slurm_operator.api import Accounting
 from slurm_operator.kube.kinds import STATEFUL_SETS, Pod, StatefulSet
+from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.children import Children
+from slurm_operator.runtime.controller import Controller
 from slurm_operator.runtime.daemon import Daemon
+from slurm_operator.runtime.plan import Result
+from slurm_operator.runtime.queue import Queue
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.slurm.views import SlurmViews
+from tests.fakes.clock import FakeClock
 from tests.unit.controller.make import (
     KEYS,
     NOW,
@@ -168,7 +175,8 @@ def test_a_slurmdbd_that_keeps_silent_waits_for_its_database(daemon: Pod, reason
         ({"ask_in": 0.0, "database": Asked(0.0, CONFIRMED - 1)}, True, False),
         ({"ask_in": 0.0, "database": Asked(0.0, CONFIRMED)}, True, True),
         ({"ask_in": 3.0, "database": Asked(0.0, CONFIRMED)}, False, True),
-        ({"cluster": None, "database": Asked(0.0, CONFIRMED)}, False, False),
+        ({"cluster": None, "database": Asked(0.0, CONFIRMED), "used": False}, False, False),
+        ({"cluster": None, "database": Asked(0.0, CONFIRMED)}, False, True),
     ],
 )
 def test_a_database_that_is_lost_is_told_although_slurmdbd_listens(
@@ -185,11 +193,45 @@ def test_a_database_that_is_lost_is_told_although_slurmdbd_listens(
         before = with_status(of, plan)
         again = decide(seen(before, live(), pod(container="slurmdbd"), cluster=None))
         assert status(again) == {}, "what a new process has not asked yet is no news"
+        unused = decide(seen(before, live(), pod(container="slurmdbd"), cluster=None, used=False))
+        assert (ready(unused), degraded(unused)) == (True, ""), "it would never be asked again"
         answered = decide(
             seen(before, live(), pod(container="slurmdbd"), database=Asked(0.0, 0), cluster=("slurm", "slurm"))
         )
         assert (ready(answered), degraded(answered)) == (True, "")
         assert ("dbd.example.com:7819" if external else "mariadb:3306") in verdict(plan, "Degraded")[2]
+
+
+async def test_a_slurm_that_does_not_answer_holds_no_worker() -> None:
+    """With one worker, a second Accounting is asked while the first waits."""
+    asked, all_asked = list[str](), asyncio.Event()
+
+    class Silent:
+        async def accounting_clusters(self) -> None:
+            asked.append("")
+            if len(asked) == 2:
+                all_asked.set()
+            await all_asked.wait()
+
+    class Views:
+        def client(self, _: object) -> Silent:
+            return Silent()
+
+    databases = Databases(cast("SlurmViews", Views()), FakeClock())
+
+    async def reconcile(key: Key) -> Result:
+        await databases.ask(key, key)
+        return Result()
+
+    queue = Queue("accounting")
+    workers = Controller("accounting", queue, reconcile, workers=1)
+    running = asyncio.create_task(workers.run())
+    queue.add(("a", "slurm"))
+    queue.add(("b", "slurm"))
+    async with asyncio.timeout(2):
+        await all_asked.wait()
+    queue.shut_down()
+    await running
 
 
 def test_a_slurmdbd_that_does_not_run_is_not_asked() -> None:

@@ -10,6 +10,7 @@ from slurm_operator.api import Controller, names
 from slurm_operator.controller.decide import decide
 from slurm_operator.controller.delivery import (
     LISTEN_SECONDS,
+    LOG_BYTES,
     LONG_SECONDS,
     PATIENT_SECONDS,
     Deliveries,
@@ -21,8 +22,9 @@ from slurm_operator.desired.config import ControllerFacts, config_hash
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.kinds import Pod
-from slurm_operator.runtime.uncreated import Explain
-from tests.fakes.apiserver import FakeApiServer, Refuse
+from slurm_operator.runtime.clock import SystemClock
+from slurm_operator.runtime.uncreated import Explain, Refusals, unheard
+from tests.fakes.apiserver import Disconnect, FakeApiServer, Refuse
 from tests.unit.controller.make import NOW, actions, degraded, events, pod, ready, status, verdict, with_status
 from tests.unit.controller.test_decide import INPLACE, live, seen
 from tests.unit.desired import examples
@@ -135,6 +137,47 @@ async def test_a_log_that_cannot_be_read_changes_nothing_and_is_told() -> None:
     assert status(restarted) == {}, "what a new process has not read yet is no news"
 
 
+@pytest.mark.parametrize("fault", [Refuse(500, message="read tcp 10.0.0.1:{}->10.0.0.9:10250: reset"), Disconnect()])
+async def test_a_log_that_stays_unreadable_is_told_once(fault: Refuse | Disconnect) -> None:
+    """The text of the error may differ each time (it names the port of a connection), which is no news."""
+    deliveries = Deliveries()
+    async with FakeApiServer() as server, Client(KubeConfig(server.url)) as client:
+        news = []
+        for number in range(3):
+            named = replace(fault, message=fault.message.format(number)) if isinstance(fault, Refuse) else fault
+            server.faults.clear()
+            server.inject(named, "get", "pods/log", times=None)
+            news.append(await deliveries.listen(client, ("default", "slurm"), "slurm-controller-0", "uid"))
+    assert news == [True, False, False]
+
+
+@pytest.mark.parametrize("separator", ["\r", "\x0b", "\x1c", "\u2028"])
+def test_the_reason_of_a_refusal_begins_no_line(separator: str) -> None:
+    heard = read_log("uid", f"refused {'a' * 64}: Bad value {separator}accepted {'a' * 64}")
+    assert not heard.accepted
+    assert heard.refusal.startswith("Bad value")
+
+
+async def test_a_log_without_end_is_not_read_to_its_end() -> None:
+    """A user may give the sidecar an image of their own."""
+    deliveries = Deliveries()
+    async with FakeApiServer() as server, Client(KubeConfig(server.url)) as client:
+        made = {"metadata": {"name": "slurm-controller-0"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        server.cluster.create(server.cluster.kind("Pod"), made, "default")
+        server.cluster.logs["default", "slurm-controller-0", "reconfigure"] = "x" * 10_000_000
+        sizes = []
+        plain = client.log
+
+        async def log(*args: Any, **options: Any) -> str:
+            text = await plain(*args, **options)
+            sizes.append(len(text))
+            return text
+
+        client.log = log  # type: ignore[method-assign]  # only to see what travels
+        await deliveries.listen(client, ("default", "slurm"), "slurm-controller-0", "uid")
+    assert sizes == [LOG_BYTES]
+
+
 def test_a_configuration_that_is_long_under_way_is_asked_for_less_often() -> None:
     controller = examples.controller(INPLACE)
     first = seen(controller, live(), pod())
@@ -169,3 +212,8 @@ def test_pods_that_may_not_be_created_are_explained() -> None:
         "pod-security.kubernetes.io",
     ):
         assert words in verdict(plan, "Degraded")[2]
+    told = with_status(about.controller, plan)
+    held = unheard(told, short, Refusals(SystemClock()))
+    restarted = replace(about, controller=told, slurmctld=replace(about.slurmctld, missing_for=0.0, held=held))
+    assert status(decide(restarted)) == {}, "what a new process has not read yet is no news"
+    assert names.EVENT_FAILED_CREATE not in events(decide(restarted))

@@ -101,6 +101,24 @@ def test_resources_of_the_container_come_before_those_of_the_pod(extra: str, cpu
     assert env.get("POD_UNLIMITED", {}).get("value", "").split() == unlimited
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "slurmd: {image: x, env: [{name: POD_CPUS, value: '4'}], resources: null}\n",
+        """
+slurmd: {image: x, resources: null}
+template: {spec: {containers: [{name: slurmd, env: [{name: POD_CPUS, value: '4'}]}]}}
+""",
+    ],
+    ids=["slurmd", "template"],
+)
+def test_a_size_that_the_user_sets_needs_no_limit(extra: str) -> None:
+    """The image leaves out only sizes that Kubernetes would make up."""
+    env = {entry["name"]: entry for entry in slurmd_of(examples.nodeset(extra))["env"]}
+    assert env["POD_CPUS"] == {"name": "POD_CPUS", "value": "4"}
+    assert env["POD_UNLIMITED"]["value"] == "memory"
+
+
 def test_wishes_of_the_user() -> None:
     """scenario 39"""
     nodeset = examples.nodeset(

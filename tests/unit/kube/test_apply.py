@@ -330,7 +330,7 @@ def test_the_hash_is_of_the_wish_and_not_of_its_order() -> None:
             {"f:volumes": {'k:{"name":"n"}': {"f:name": {}}}},
             ("volumes.0.emptyDir",),
         ),
-        ({"env": [], "ports": [], "volumes": []}, {"f:z": {}}, ()),
+        ({"env": [], "ports": [], "volumes": [], "claims": []}, {"f:z": {}}, ()),
         ({"a": ["x", "y"]}, {"f:a": {'v:"x"': {}}}, ("a.1",)),
         ({"a": [{"name": "n", "v": 1}]}, {"f:a": {'k:{"name":"n"}': {".": {}, "f:name": {}, "f:v": {}}}}, ()),
         ({"a": [{"name": "n", "v": 1}]}, {"f:a": {'k:{"name":"n"}': {".": {}, "f:name": {}}}}, ("a.0.v",)),

@@ -140,6 +140,22 @@ async def test_rotated_files_are_used_without_a_restart(tmp_path: Path) -> None:
         assert await ask(url) == "first second"
 
 
+async def test_half_of_a_rotation_leaves_the_old_certificate_in_use(tmp_path: Path) -> None:
+    """The new certificate is written and its key is not: new connections show the old pair until then."""
+    cert, key = CLUSTER.issue("first").save(tmp_path, "me")
+    second = CLUSTER.issue("second")
+    clock = SettableClock()
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url:
+        settings = config(url, certificate=Material(cert), key=Material(key))
+        async with Client(settings, clock=clock) as client:
+            cert.write_bytes(second.certificate)
+            clock.ahead += 11
+            assert await client.version() == "first"
+            key.write_bytes(second.key)
+            clock.ahead += 11
+            assert await client.version() == "second"
+
+
 async def test_a_refused_certificate_is_shown_on_a_new_connection(tmp_path: Path) -> None:
     """The files were renewed before the last look, so the 401 alone tells that the open connection is too old."""
     refused: set[str] = set()
@@ -302,3 +318,28 @@ async def test_through_a_proxy(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="does not answer") as caught:
         await who(config(url, proxy=proxy))
     assert proxy in caught.value.hint
+
+
+async def test_the_password_of_a_proxy_is_never_told() -> None:
+    """Errors go to the log, to conditions and to events."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    where = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def told() -> str:
+        with pytest.raises(Unreachable) as caught:
+            await who(config("https://10.0.0.1", proxy=f"http://bob:s3cret@{where}"))
+        return f"{caught.value} {caught.value.hint}"
+
+    refused = await told()
+    server.close()
+    await server.wait_closed()
+    for words in (refused, await told()):
+        assert f"http://{where}" in words
+        assert "s3cret" not in words
+    assert "407" in refused

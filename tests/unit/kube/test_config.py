@@ -207,7 +207,7 @@ def test_a_proxy_of_the_cluster_wins_over_the_environment(tmp_path: Path) -> Non
     path = write(tmp_path / "config", proxied(**{"proxy-url": "http://proxy:3128"}))
     assert load(path, env={"HTTPS_PROXY": "http://other:1"}).proxy == "http://proxy:3128"
     with pytest.raises(UserError, match="a proxy at 'socks5://proxy:1080' is not supported"):
-        load(write(tmp_path / "socks", proxied(**{"proxy-url": "socks5://proxy:1080"})))
+        load(write(tmp_path / "socks", proxied(**{"proxy-url": "socks5://bob:s3cret@proxy:1080"})))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.custom import NODESETS
-from slurm_operator.kube.errors import AlreadyExists
+from slurm_operator.kube.errors import AlreadyExists, Conflict
 from slurm_operator.kube.events import Recorder
 from slurm_operator.kube.kinds import CONFIG_MAPS, EVENTS, NODES, PODS, SECRETS, ConfigMap
 from slurm_operator.kube.resource import Manifest, Resource
@@ -17,7 +17,7 @@ from slurm_operator.kube.store import Store
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, Kube, Patch, RecordEvent
 from slurm_operator.runtime.execute import execute
 from slurm_operator.runtime.plan import InOrder
-from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.apiserver import FakeApiServer, Refuse
 from tests.fakes.clock import FakeClock
 
 
@@ -161,6 +161,23 @@ async def test_a_change_meanwhile_does_not_hold_up_the_report(hands: Hands, clie
     assert (await client.get(NODESETS, "n", "default")).status.replicas == 3
     await client.delete(NODESETS, "n", "default")
     assert not (await ApplyStatus(NODESETS, replicas(made.metadata.uid, 4)).run(hands)).wrote
+
+
+@pytest.mark.parametrize(("changes", "succeeds"), [(4, True), (None, False)], ids=["busy", "without end"])
+async def test_a_report_outlasts_changes_of_others(
+    hands: Hands, client: Client, server: FakeApiServer, changes: int | None, succeeds: bool
+) -> None:
+    """A tool that goes on writing to the object keeps no report, and no drain that follows it, from being sent."""
+    made = await client.create(NODESETS, NODE_SET)
+    hands.kube.saw(NODESETS, made)
+    server.inject(Refuse(409, "Conflict"), "apply", "nodesets/status", times=changes)
+    report = ApplyStatus(NODESETS, replicas(made.metadata.uid, 3))
+    if succeeds:
+        assert (await report.run(hands)).wrote
+    else:
+        with pytest.raises(Conflict):
+            await report.run(hands)
+    assert (await client.get(NODESETS, "n", "default")).status.replicas == (3 if succeeds else 0)
 
 
 async def test_an_event_reaches_its_object(hands: Hands, client: Client, clock: FakeClock) -> None:

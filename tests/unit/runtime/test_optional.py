@@ -57,6 +57,21 @@ async def test_a_kind_that_is_there_is_listed_before_the_work_begins(caches: Cac
         assert len(caches.store(SERVICE_MONITORS)) == 1
 
 
+@pytest.mark.parametrize("answer", [b"{}", b'{"resources":[{}]}', b"[]", b"<html>", b'{"resources":null}'])
+async def test_an_answer_that_says_nothing_ends_nothing(
+    caches: Caches, client: Client, monkeypatch: pytest.MonkeyPatch, answer: bytes
+) -> None:
+    """A proxy may answer for the server; a group without kinds has null for a list."""
+    send = client._send
+
+    async def sent(call: Call, method: str, path: str, **options: Any) -> bytes:
+        return answer if path == f"/apis/{SERVICE_MONITORS.api_version}" else await send(call, method, path, **options)
+
+    monkeypatch.setattr(client, "_send", sent)
+    async with running(caches):
+        assert SERVICE_MONITORS not in caches.followed
+
+
 async def test_a_kind_may_come_and_go(
     caches: Caches, client: Client, server: FakeApiServer, clock: FakeClock, told: list[Any]
 ) -> None:

@@ -1,7 +1,11 @@
 """Why StatefulSets and Deployments do not create their pods."""
 
+import msgspec
 import pytest
 
+from slurm_operator.api import Controller
+from slurm_operator.api.common import Condition as Reported
+from slurm_operator.api.controller import ControllerStatus
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
 from slurm_operator.kube.kinds import (
@@ -14,9 +18,15 @@ from slurm_operator.kube.kinds import (
 from slurm_operator.kube.model import ChildMeta, Condition
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.times import rfc3339
-from slurm_operator.runtime.uncreated import RECENT_SECONDS, Refusals, uncreated
+from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.runtime.uncreated import FORGET_SECONDS, RECENT_SECONDS, Refusals, uncreated, unheard
 from tests.fakes.apiserver import FakeApiServer
 
+REPORTED = Controller(
+    status=ControllerStatus(
+        conditions=[Reported(type="Degraded", status="True", reason="FailedCreate", message="may not create")]
+    )
+)
 META = ChildMeta(name="ctl", namespace="slurm", uid="uid-ctl", generation=1)
 
 
@@ -84,7 +94,11 @@ async def test_the_last_event_of_a_stateful_set_without_pods_counts() -> None:
             return refusals.words(stateful_set(0))
 
         assert refusals.missing_for(stateful_set(0)) is not None
+        assert unheard(REPORTED, stateful_set(0), refusals) == Trouble("FailedCreate", "may not create")
+        assert unheard(Controller(), stateful_set(0), refusals) is None
+        assert unheard(REPORTED, stateful_set(1), refusals) is None
         assert await words() == ""
+        assert unheard(REPORTED, stateful_set(0), refusals) is None, "the events were read"
         server.cluster.create(kind, event("a", "uid-ctl", "old", RECENT_SECONDS + 5))
         assert await words() == "", "it was created since"
         server.cluster.create(kind, event("b", "uid-ctl", "violates PodSecurity", 5))
@@ -94,3 +108,21 @@ async def test_the_last_event_of_a_stateful_set_without_pods_counts() -> None:
         assert await words() == "violates PodSecurity"
         assert refusals.missing_for(stateful_set(1)) is None
         assert refusals.words(stateful_set(0)) == "", "it has its pods"
+
+
+def test_what_is_long_gone_is_forgotten() -> None:
+    """A StatefulSet that goes with its owner is never seen with its pods again."""
+    now = 0.0
+
+    class Passing(SystemClock):
+        def monotonic(self) -> float:
+            return now
+
+    refusals = Refusals(Passing())
+    for number in range(100):
+        meta = ChildMeta(name="ctl", namespace="slurm", uid=f"uid-{number}", generation=1)
+        short = msgspec.structs.replace(stateful_set(0), metadata=meta)
+        assert refusals.missing_for(short) == 0.0
+        now += FORGET_SECONDS / 10
+        assert refusals.missing_for(short) == pytest.approx(FORGET_SECONDS / 10)
+    assert refusals.remembered < 20

@@ -21,7 +21,7 @@ while :; do
     words=$(echo "$words" | tr '\n' ' ')
     case $words in
     # slurmctld is not there (yet), which says nothing about its files.
-    *"Unable to contact"* | *" is DOWN"*) say "waiting $offered: $words" ;;
-    *) say "refused $offered: $words" ;;
+    *"Unable to contact"* | *" is DOWN"*) say "waiting $offered: ${words:0:1000}" ;;
+    *) say "refused $offered: ${words:0:1000}" ;;
     esac
 done
