@@ -84,7 +84,7 @@ class Rollout:
     named: Collection[str] = ()
     """Names of outdated workers that stay for now, since a job or a reservation names them."""
     begun: Collection[str] = ()
-    """Names of workers that were drained to be replaced."""
+    """Names of workers that are being replaced, or have a drain of ours that no cordon asks for."""
 
     def away(self, world: World) -> int:
         """Return how many of the desired workers are not in service."""
@@ -139,7 +139,7 @@ def choose(world: World, revision: str) -> Choice:
         outdated, lost = [], []
     # Workers of the other mode make room only once their successors exist.
     changes_mode = not slots and unplaced is None
-    begun = recorded(world, Cause.UPDATE, Cause.MODE)
+    begun = recorded(world, Cause.UPDATE, Cause.MODE) | still_drained(world)
     rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting, begun)
     turn = replaced(world, rollout, changes_mode=changes_mode)
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
@@ -269,7 +269,7 @@ def replaced(world: World, rollout: Rollout, *, changes_mode: bool) -> list[Work
         old = [worker for worker in old if not _serves(worker)]
     going = by_expendability(world, [*old, *(rollout.out_of_mode if changes_mode else ())])
     begun = recorded(world, Cause.UPDATE, Cause.MODE)
-    going.sort(key=lambda worker: worker.name not in begun)
+    going.sort(key=lambda worker: worker.name not in rollout.begun)
     ill = [worker for worker in going if not _serves(worker)]
     rest = [worker for worker in going if _serves(worker)]
     if not is_fresh(world):
@@ -310,6 +310,12 @@ def forgotten(world: World, workers: Iterable[Worker]) -> list[Worker]:
     begun = recorded(world, Cause.SCALE_IN, Cause.MODE, Cause.UPDATE)
     missing = [worker for worker in workers if worker.standing is Standing.UNREGISTERED and worker.name in begun]
     return [worker for worker in missing if world.now - slurmd_started(worker.pod) > FIRST_REGISTRATION_SECONDS]
+
+
+def still_drained(world: World) -> set[str]:
+    """Return workers with a drain of ours that no cordon asks for; the status may have forgotten what it was for."""
+    drained = (worker for worker in world.workers if worker.live and worker.drain_owner is DrainOwner.OURS)
+    return {w.name for w in drained if not wants_cordon(w) and (w.node is None or not w.node.spec.unschedulable)}
 
 
 def by_expendability(world: World, workers: Iterable[Worker]) -> list[Worker]:
