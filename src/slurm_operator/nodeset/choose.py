@@ -128,7 +128,7 @@ def choose(world: World, revision: str) -> Choice:
     condemned = {worker.pod_name: Cause.SCALE_IN for worker in surplus}
     staying = [worker for worker in in_mode if worker.pod_name not in condemned]
     waiting = named_elsewhere(world, staying, revision)
-    lost = forgotten(world, staying)
+    lost = forgotten(world, (*staying, *out_of_mode))
     claims = bool(world.nodeset.spec.volume_claim_templates)
     changing = any(w.revision != revision or (claims and not w.pod.spec.node_name) for w in staying)
     template, flaw = _built(world, unplaced, bool(slots or lost) or changing)
@@ -141,9 +141,8 @@ def choose(world: World, revision: str) -> Choice:
     changes_mode = not slots and unplaced is None
     begun = recorded(world, Cause.UPDATE, Cause.MODE) | still_drained(world)
     rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting, begun)
-    turn = replaced(world, rollout, changes_mode=changes_mode)
+    turn = [*replaced(world, rollout, changes_mode=changes_mode), *lost]
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
-    condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}
     free = [slot for slot in slots if slot.name not in taken]
     held = names_in_use(world, free)
     return Choice(

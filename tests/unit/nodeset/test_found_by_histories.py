@@ -76,3 +76,22 @@ def test_an_outdated_worker_with_a_drain_of_ours_is_replaced_before_others() -> 
     of = world(wanted, *pods(0, rev="old"), *cheap, slurm=slurm)
     assert nodes_of(of, Undrain) == []
     assert nodes_of(of, Drain) == ["gpu-0"]
+
+
+def test_a_worker_of_the_other_mode_that_lost_its_record_to_us_goes_at_once() -> None:
+    """Its record was deleted so that it may go: it is no worker that an update could cost."""
+    limit = {"rollingUpdate": {"maxUnavailable": 1}}
+    wanted = nodeset(status=told("gpu-0", "mode"), scalingMode="DaemonSet", updateStrategy=limit)
+    daemons = [
+        pod(f"gpu-{name}", node=name, ip=ip, revision=revision(wanted), labels=daemon_labels(name))
+        for name, ip in (("a", "10.0.0.8"), ("b", "10.0.0.9"))
+    ]
+    broken = [
+        record(name, "DOWN", reason="replacing the fan", ip=ip) for name, ip in (("a", "10.0.0.8"), ("b", "10.0.0.9"))
+    ]
+    of = world(wanted, pod("gpu-0", node="a"), *daemons, slurm=known(*broken))
+    assert deleted(of) == ["gpu-0"]
+
+
+def daemon_labels(node: str) -> dict[str, str]:
+    return {names.LABEL_SCALING_MODE: "DaemonSet", names.LABEL_POD_HOSTNAME: node}
