@@ -14,7 +14,6 @@ from slurm_operator.nodeset.order import VictimKey, is_available, is_healthy, po
 from slurm_operator.nodeset.template import build_template, placement_flaw
 from slurm_operator.nodeset.world import FRESH_SECONDS, Standing, Worker, World
 from slurm_operator.runtime.trouble import Trouble
-from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import REJECTED, DrainOwner, is_busy, is_down, is_drain
@@ -240,7 +239,8 @@ def _by_node(world: World, workers: Sequence[Worker]) -> tuple[int, list[Slot], 
         if verdict.should_run and not here:
             wanted.append(slots[name])
         misnamed = [worker for worker in here if _is_misnamed(worker, slots[name])]
-        rightly = [worker for worker in by_expendability(world, here) if worker not in misnamed]
+        ordered = by_expendability(world, here) if len(here) > 1 else here
+        rightly = [worker for worker in ordered if worker not in misnamed]
         surplus += misnamed + (rightly[:-1] if verdict.may_stay else rightly)
     return desired, wanted, surplus
 
@@ -342,11 +342,7 @@ def wants_cordon(worker: Worker) -> bool:
 
 def recorded(world: World, *causes: Cause) -> set[str]:
     """Slurm nodes that we wrote down as being drained for these causes."""
-    found: set[str] = set()
-    for drain in world.nodeset.status.drains:
-        if drain.cause in causes:
-            found |= members(drain.nodes)
-    return found
+    return set[str]().union(*(world.recorded.get(cause, ()) for cause in causes))
 
 
 def _mode(worker: Worker) -> str:
