@@ -14,7 +14,6 @@ from slurm_operator.nodeset.order import VictimKey, is_available, is_healthy, po
 from slurm_operator.nodeset.template import build_template, placement_flaw
 from slurm_operator.nodeset.world import FRESH_SECONDS, Standing, Worker, World
 from slurm_operator.runtime.trouble import Trouble
-from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from slurm_operator.slurm.states import REJECTED, DrainOwner, is_busy, is_down, is_drain
@@ -83,6 +82,8 @@ class Rollout:
     out_of_mode: Sequence[Worker]
     named: Collection[str] = ()
     """Names of outdated workers that stay for now, since a job or a reservation names them."""
+    begun: Collection[str] = ()
+    """Names of workers that are being replaced, or have a drain of ours that no cordon asks for."""
 
     def away(self, world: World) -> int:
         """Return how many of the desired workers are not in service."""
@@ -126,7 +127,7 @@ def choose(world: World, revision: str) -> Choice:
     condemned = {worker.pod_name: Cause.SCALE_IN for worker in surplus}
     staying = [worker for worker in in_mode if worker.pod_name not in condemned]
     waiting = named_elsewhere(world, staying, revision)
-    lost = forgotten(world, staying)
+    lost = forgotten(world, (*staying, *out_of_mode))
     claims = bool(world.nodeset.spec.volume_claim_templates)
     changing = any(w.revision != revision or (claims and not w.pod.spec.node_name) for w in staying)
     template, flaw = _built(world, unplaced, bool(slots or lost) or changing)
@@ -137,10 +138,10 @@ def choose(world: World, revision: str) -> Choice:
         outdated, lost = [], []
     # Workers of the other mode make room only once their successors exist.
     changes_mode = not slots and unplaced is None
-    rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting)
-    turn = replaced(world, rollout, changes_mode=changes_mode)
+    begun = recorded(world, Cause.UPDATE, Cause.MODE) | still_drained(world)
+    rollout = Rollout(desired, revision, staying, outdated, out_of_mode, waiting, begun)
+    turn = [*replaced(world, rollout, changes_mode=changes_mode), *lost]
     condemned |= {w.pod_name: Cause.UPDATE if _mode(w) == mode else Cause.MODE for w in turn}
-    condemned |= {worker.pod_name: Cause.UPDATE for worker in lost if worker.pod_name not in condemned}
     free = [slot for slot in slots if slot.name not in taken]
     held = names_in_use(world, free)
     return Choice(
@@ -238,7 +239,8 @@ def _by_node(world: World, workers: Sequence[Worker]) -> tuple[int, list[Slot], 
         if verdict.should_run and not here:
             wanted.append(slots[name])
         misnamed = [worker for worker in here if _is_misnamed(worker, slots[name])]
-        rightly = [worker for worker in by_expendability(world, here) if worker not in misnamed]
+        ordered = by_expendability(world, here) if len(here) > 1 else here
+        rightly = [worker for worker in ordered if worker not in misnamed]
         surplus += misnamed + (rightly[:-1] if verdict.may_stay else rightly)
     return desired, wanted, surplus
 
@@ -266,7 +268,7 @@ def replaced(world: World, rollout: Rollout, *, changes_mode: bool) -> list[Work
         old = [worker for worker in old if not _serves(worker)]
     going = by_expendability(world, [*old, *(rollout.out_of_mode if changes_mode else ())])
     begun = recorded(world, Cause.UPDATE, Cause.MODE)
-    going.sort(key=lambda worker: worker.name not in begun)
+    going.sort(key=lambda worker: worker.name not in rollout.begun)
     ill = [worker for worker in going if not _serves(worker)]
     rest = [worker for worker in going if _serves(worker)]
     if not is_fresh(world):
@@ -309,6 +311,12 @@ def forgotten(world: World, workers: Iterable[Worker]) -> list[Worker]:
     return [worker for worker in missing if world.now - slurmd_started(worker.pod) > FIRST_REGISTRATION_SECONDS]
 
 
+def still_drained(world: World) -> set[str]:
+    """Return workers with a drain of ours that no cordon asks for; the status may have forgotten what it was for."""
+    live = (worker for worker in world.workers if worker.live)
+    return {worker.name for worker in live if worker.drain_owner is DrainOwner.OURS and not _asks_for_drain(worker)}
+
+
 def by_expendability(world: World, workers: Iterable[Worker]) -> list[Worker]:
     """The most expendable first."""
     ends = world.jobs.latest if world.jobs is not None else {}
@@ -339,11 +347,7 @@ def wants_cordon(worker: Worker) -> bool:
 
 def recorded(world: World, *causes: Cause) -> set[str]:
     """Slurm nodes that we wrote down as being drained for these causes."""
-    found: set[str] = set()
-    for drain in world.nodeset.status.drains:
-        if drain.cause in causes:
-            found |= members(drain.nodes)
-    return found
+    return set[str]().union(*(world.recorded.get(cause, ()) for cause in causes))
 
 
 def _mode(worker: Worker) -> str:

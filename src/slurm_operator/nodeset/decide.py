@@ -53,7 +53,7 @@ RETRY_FIRST, RETRY_LONGEST = 1.0, 300.0
 WAITING_SECONDS = 5.0
 """Fallback polling interval while something is waited for; changes normally trigger a pass."""
 NAMED_SECONDS = 30.0
-"""Polling interval while a job or a reservation names what is to go, a worker is not registered, or a view is old."""
+"""Polling interval while a record is named or was refused, a worker is not registered, or a view is old."""
 UNCLEAR_RETRY_SECONDS = 1.0
 """Polling interval while the watches do not agree on how the NodeSet is deleted."""
 ORPHAN_SECONDS = 300.0
@@ -394,7 +394,7 @@ def look_again(world: World, choice: Choice) -> float | None:
         WAITING_SECONDS
         if choice.condemned or choice.blocked or choice.held or lost or world.unreadable or unread
         else None,
-        NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered(world) else None,
+        NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered(world) or world.refusals else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
         NAMED_SECONDS if isinstance(world.slurm, Known) and not is_fresh(world) else None,
         asking(world) or None,

@@ -63,8 +63,7 @@ async def _read_all(client: SlurmClient, jobs: Sequence[int]) -> tuple[dict[int,
             read.cancel()
         await asyncio.gather(*reads.values(), return_exceptions=True)
     found = {number: read.result() for number, read in reads.items() if _succeeded(read)}
-    right = {number: job for number, job in found.items() if job.job_id == number}
-    return right, bool(late) or any(_failed(read) for read in reads.values())
+    return found, bool(late) or any(_failed(read) for read in reads.values())
 
 
 def _succeeded(read: asyncio.Task[Job]) -> bool:

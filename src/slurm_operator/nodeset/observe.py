@@ -1,6 +1,6 @@
 """Gathers the world of one NodeSet from memory alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from slurm_operator.api import Controller, NodeSet, names
 from slurm_operator.desired.worker import WorkerFacts, ordinal_slot
@@ -107,7 +107,7 @@ class Observer:
             kept_records=memory.kept_records(now),
             departed=memory.note_places(mine, self._answers, now),
             ended=memory.ended,
-            neighbours=self._neighbours(nodeset, mine),
+            neighbours=self._neighbours(nodeset, mine, memory.ended),
             unreadable=self._unreadable_pods(nodeset),
             unreadable_nodes=frozenset(name for _, name in self._caches.store(NODES).unreadable),
             refusals=memory.refusals.told,
@@ -180,15 +180,15 @@ class Observer:
         found = self._caches.store(NODES).get("", node)
         return found is not None and not is_silent(found)
 
-    def _neighbours(self, nodeset: NodeSet, mine: Sequence[Pod]) -> dict[str, str]:
+    def _neighbours(self, nodeset: NodeSet, mine: Sequence[Pod], ended: Mapping[str, str]) -> dict[str, str]:
         """Return the Slurm names that other NodeSets of the cluster have, if a decision may depend on them.
 
-        That is so if new names are needed, or names of workers that are gone are still in the status. A name that an
-        older NodeSet will give to a worker counts too, so that two that begin together do not collide.
+        That is so if new names are needed, or names of workers that are gone are still in the status or remembered. A
+        name that an older NodeSet will give to a worker counts too, so that two that begin together do not collide.
         """
         spec = nodeset.spec
         live = sum(not pod.metadata.terminating for pod in mine)
-        if spec.scaling_mode == "StatefulSet" and live >= spec.replicas and not nodeset.status.drains:
+        if spec.scaling_mode == "StatefulSet" and live >= spec.replicas and not nodeset.status.drains and not ended:
             return {}
         cluster = controller_key(nodeset.metadata.namespace, spec.controller_ref.name)
         found = {

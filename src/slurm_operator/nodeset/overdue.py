@@ -123,10 +123,10 @@ def _times(job: Job | None) -> Iterator[str]:
     if not is_running(job):
         yield "+".join(job.job_state)
         return
-    if start := job.start_time.value:
+    start, end = job.start_time.value or 0, job_end(job) or 0
+    if 0 < start < END_OF_TIME_SECONDS:  # else it cannot be shown as a date
         yield f"started {_minute(start)}"
-    end = job_end(job)
-    if end is not None:
+    if end > 0:
         yield "no time limit" if end >= END_OF_TIME_SECONDS else f"ends by {_minute(end)} at the latest"
 
 

@@ -1,6 +1,6 @@
 """Everything that a decision about one NodeSet may look at: one frozen value, gathered by `observe`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -14,6 +14,7 @@ from slurm_operator.nodeset.evidence import belongs, has_finished, says_busy, sl
 from slurm_operator.nodeset.identity import slurm_name
 from slurm_operator.nodeset.ownership import Ownership
 from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.slurm.hostlist import members
 from slurm_operator.slurm.jobs import JobList
 from slurm_operator.slurm.known import Known, Seen, Unknown, still_asking
 from slurm_operator.slurm.model import Job
@@ -173,6 +174,14 @@ class World:
         """Slurm names of the workers that run on, also of those that no NodeSet controls at the moment."""
         orphans = (pod for pod in self.orphans if not pod.metadata.terminating and not has_finished(pod))
         return frozenset((*(w.name for w in self.workers if w.live), *map(slurm_name, orphans)))
+
+    @cached_property
+    def recorded(self) -> Mapping[str, Collection[str]]:
+        """Slurm nodes that the status names, by cause: read once, since a decision asks for them many times."""
+        found: dict[str, set[str]] = {}
+        for drain in self.nodeset.status.drains:
+            found.setdefault(drain.cause, set()).update(members(drain.nodes))
+        return found
 
     @cached_property
     def by_pod(self) -> Mapping[str, Worker]:

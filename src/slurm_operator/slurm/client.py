@@ -176,7 +176,10 @@ class SlurmClient:
         jobs = _present(call, (await self._ask(call, _JOBS)).jobs)
         if not jobs:
             raise NotFound(str(call), "empty list")
-        return jobs[0]
+        for job in jobs:  # asked for the first job of an array, it answers with all of them
+            if job.job_id == job_id:
+                return job
+        raise Garbage(str(call), f"the answer is about job {jobs[0].job_id}")
 
     async def job_states(self) -> tuple[model.JobState, ...]:
         """Ids and states of all jobs: a hundredth of the bytes of `jobs`."""

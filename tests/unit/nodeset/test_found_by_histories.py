@@ -1,9 +1,11 @@
 """Single decisions that random histories (`tests/simulation/worlds`) found to be wrong."""
 
+import pytest
+
 from slurm_operator.api import names
 from slurm_operator.nodeset.slurm_actions import Drain, Undrain
 from tests.unit.nodeset.make import job_list, known, nodeset, pod, record, revision, world
-from tests.unit.nodeset.plans import DRAINED, OURS, condition, nodes_of, planned, pods, records, told
+from tests.unit.nodeset.plans import DRAINED, OURS, condition, deleted, nodes_of, planned, pods, records, told
 
 
 def test_a_worker_that_an_administrator_took_down_leaves_also_if_it_is_cordoned() -> None:
@@ -49,3 +51,47 @@ def test_a_worker_of_the_revision_that_is_wanted_again_counts_as_away_while_it_i
     )
     assert nodes_of(of, Undrain) == ["gpu-0"]
     assert nodes_of(of, Drain) == []
+
+
+@pytest.mark.parametrize("rev", ["of the spec", "earlier and named"])
+def test_a_drain_of_ours_that_could_not_be_lifted_counts_as_away(rev: str) -> None:
+    """The status has forgotten it already, but the undrain failed: no other worker is drained before it serves."""
+    wanted = nodeset(2, updateStrategy={"rollingUpdate": {"maxUnavailable": 1}})
+    of = world(
+        wanted,
+        *pods(0, rev=revision(wanted) if rev == "of the spec" else "old"),
+        *pods(1, rev="old"),
+        slurm=known(*records(0, state=DRAINED, reason=OURS), *records(1)),
+        jobs=job_list(naming={"gpu-0": (12,)}),
+    )
+    assert nodes_of(of, Undrain) == ["gpu-0"]
+    assert nodes_of(of, Drain) == []
+
+
+def test_an_outdated_worker_with_a_drain_of_ours_is_replaced_before_others() -> None:
+    """The drain of another would be one more worker that is away, until the first is undrained."""
+    wanted = nodeset(2, updateStrategy={"rollingUpdate": {"maxUnavailable": 1}})
+    cheap = pods(1, rev="old", annotations={names.ANNOTATION_POD_DELETION_COST: "-1"})
+    slurm = known(*records(0, state=DRAINED, reason=OURS), *records(1))
+    of = world(wanted, *pods(0, rev="old"), *cheap, slurm=slurm)
+    assert nodes_of(of, Undrain) == []
+    assert nodes_of(of, Drain) == ["gpu-0"]
+
+
+def test_a_worker_of_the_other_mode_that_lost_its_record_to_us_goes_at_once() -> None:
+    """Its record was deleted so that it may go: it is no worker that an update could cost."""
+    limit = {"rollingUpdate": {"maxUnavailable": 1}}
+    wanted = nodeset(status=told("gpu-0", "mode"), scalingMode="DaemonSet", updateStrategy=limit)
+    daemons = [
+        pod(f"gpu-{name}", node=name, ip=ip, revision=revision(wanted), labels=daemon_labels(name))
+        for name, ip in (("a", "10.0.0.8"), ("b", "10.0.0.9"))
+    ]
+    broken = [
+        record(name, "DOWN", reason="replacing the fan", ip=ip) for name, ip in (("a", "10.0.0.8"), ("b", "10.0.0.9"))
+    ]
+    of = world(wanted, pod("gpu-0", node="a"), *daemons, slurm=known(*broken))
+    assert deleted(of) == ["gpu-0"]
+
+
+def daemon_labels(node: str) -> dict[str, str]:
+    return {names.LABEL_SCALING_MODE: "DaemonSet", names.LABEL_POD_HOSTNAME: node}

@@ -1,5 +1,6 @@
 """What is gathered about the workers of one NodeSet."""
 
+from dataclasses import replace
 from typing import TypeVar, cast
 
 import msgspec
@@ -11,6 +12,7 @@ from slurm_operator.kube.client import Client
 from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.kinds import CONTROLLER_REVISIONS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, Node
 from slurm_operator.kube.model import Condition, OwnerReference
+from slurm_operator.nodeset.drains import left_behind
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.observe import Observer
 from slurm_operator.nodeset.world import World
@@ -18,11 +20,12 @@ from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.references import References
 from slurm_operator.slurm.views import SlurmViews
-from tests.unit.nodeset.make import node, nodeset, pod
+from tests.unit.nodeset.make import known, node, nodeset, pod, record
 
 KEY = ("slurm", "gpu")
 T = TypeVar("T", NodeSet, Node)
 CLUSTER = {names.LABEL_CLUSTER: "slurm"}
+TAKEN = {names.LABEL_POD_HOSTNAME: "gpu-0"}
 
 
 def stored(obj: T) -> T:
@@ -85,3 +88,17 @@ def test_a_pod_that_is_gone_is_remembered_if_its_kubelet_answers(home: Node, kno
     assert sight.world().ended == ({"10.0.0.7": "gpu-1"} if known else {})
     sight.pods.upsert(pod("gpu-0", ip="10.0.0.7", labels=CLUSTER))
     assert sight.world().ended == {}
+
+
+def test_the_name_of_a_worker_that_is_gone_may_have_been_taken_by_another_nodeset() -> None:
+    """With hostNetwork it even has the same address: its record must not be taken for that of the worker before."""
+    sight = Sight(nodeset(0))
+    sight.nodes.upsert(stored(node("k8s-1")))
+    ending = pod("gpu-0", ip="10.0.0.7", labels=CLUSTER)
+    sight.pods.upsert(ending)
+    sight.world()
+    sight.pods.remove(ending)
+    other = OwnerReference(kind="NodeSet", name="cpu", uid="uid-cpu", controller=True)
+    sight.pods.upsert(pod("cpu-0", ip="10.0.0.7", nodeset="cpu", owner=other, labels=CLUSTER | TAKEN))
+    seen = replace(sight.world(), slurm=known(record("gpu-0", "IDLE", "NOT_RESPONDING", ip="10.0.0.7")))
+    assert left_behind(seen) == set()

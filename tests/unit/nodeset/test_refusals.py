@@ -1,10 +1,14 @@
 """Which failures become a report, and for how long."""
 
+from dataclasses import replace
+
 from slurm_operator.kube.errors import Call, Conflict, Forbidden
+from slurm_operator.nodeset.decide import NAMED_SECONDS, decide
 from slurm_operator.nodeset.refusals import Refusals
 from slurm_operator.nodeset.slurm_actions import Drain, Forget
 from slurm_operator.runtime.execute import Failure
 from slurm_operator.slurm.errors import SlurmError
+from tests.unit.nodeset.make import nodeset, world
 
 CALL = Call("create", "pods", "Pod")
 DRAIN, FORGET = Drain(("gpu-0",), "slurm-operator: scaled in"), Forget(("gpu-1",))
@@ -50,3 +54,10 @@ def test_a_record_that_needs_no_deletion_any_more_is_not_reported() -> None:
     noted(refusals, BUSY, kept=("gpu-1",))
     assert noted(refusals, BUSY, kept=("gpu-1",))
     assert not noted(refusals)
+
+
+def test_a_refusal_that_stands_is_looked_at_again() -> None:
+    """An administrator deleted the record meanwhile: nothing else would end the report on a quiet cluster."""
+    of = world(nodeset(0), refusals=("forget gpu-1: a job is using the node",), kept_records=frozenset({"gpu-1"}))
+    assert decide(of).after == NAMED_SECONDS
+    assert decide(replace(of, refusals=())).after is None

@@ -1,15 +1,20 @@
 """How a worker leaves: drained first, never while anybody may still run on it."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from slurm_operator.api.nodeset import Drain as Recorded
+from slurm_operator.api.nodeset import NodeSetStatus
+from slurm_operator.nodeset import world as module
+from slurm_operator.nodeset.choose import choose
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.slurm_actions import Drain, Forget, RemoveDrained, Undrain
 from slurm_operator.runtime.actions import ApplyStatus
 from slurm_operator.runtime.plan import InOrder
 from slurm_operator.slurm.known import Unknown
-from tests.unit.nodeset.make import NOW, known, nodeset, pod, record, revision, world
+from tests.unit.nodeset.make import NOW, at, known, node, nodeset, pod, record, revision, world
 from tests.unit.nodeset.plans import (
     BUSY,
     DRAINED,
@@ -168,3 +173,19 @@ def test_a_worker_that_is_made_again_has_time_to_register(age: float, goes: list
     after = decide(of).after
     assert after is not None
     assert after <= 30
+
+
+def test_causes_are_read_once_however_many_workers_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker that began to leave at a time of its own is an entry of the status."""
+    reads: list[str] = []
+
+    def read(hostlist: str) -> frozenset[str]:
+        reads.append(hostlist)
+        return frozenset({hostlist})
+
+    monkeypatch.setattr(module, "members", read)
+    left = tuple(Recorded(cause="scale-in", nodes=f"n{number}", since=at(-number)) for number in range(40))
+    wanted = nodeset(scalingMode="DaemonSet", status=NodeSetStatus(drains=left))
+    of = replace(world(wanted), nodes={f"n{number}": node(f"n{number}") for number in range(40)})
+    choose(of, revision(wanted))
+    assert len(reads) == len(left)

@@ -188,3 +188,11 @@ def test_each_worker_has_its_own_time() -> None:
         ("scale-in", "gpu-1", at(0)),
     ]
     assert not planned(taken_up(of), ApplyStatus)
+
+
+@pytest.mark.parametrize("number", [2**62, -(2**62)])
+@pytest.mark.parametrize("field", ["start_time", "end_time"])
+def test_a_time_that_is_no_date_does_not_stop_the_pass(field: str, number: int) -> None:
+    found = waiting(leaving(HOUR + 1, job_facts={7: job(7, **{field: Number(set=True, number=number)})}))
+    assert found is not None
+    assert "job 7 of user alice on gpu-0" in found["message"]

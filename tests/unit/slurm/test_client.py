@@ -240,6 +240,20 @@ async def test_jobs(client: SlurmClient, slurm: FakeSlurm) -> None:
     assert [(job.job_id, job.state) for job in await client.job_states()] == [("7", ("RUNNING",))]
 
 
+@pytest.mark.parametrize(("answered", "found"), [([8, 7], 7), ([8], None)], ids=["an array", "another job"])
+async def test_one_job_is_the_one_that_was_asked_for(
+    client: SlurmClient, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, answered: list[int], found: int | None
+) -> None:
+    """Asked for the first job of an array, slurmrestd answers with all of them."""
+    answer = fake._json({"jobs": [{"job_id": number} for number in answered]})
+    monkeypatch.setattr(slurm, "_get_job", lambda *request: answer)
+    if found is None:
+        with pytest.raises(errors.Garbage):
+            await client.job(7)
+    else:
+        assert (await client.job(7)).job_id == found
+
+
 async def test_an_empty_list_of_changed_jobs_does_not_mean_that_there_are_none(
     client: SlurmClient, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
