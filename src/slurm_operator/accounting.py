@@ -305,12 +305,12 @@ def _lost_database(seen: Seen) -> Trouble | None:
 
     What was heard last counts as long as a cluster uses it, also while that cluster does not answer.
     """
-    if not seen.used:
+    if not seen.used or not _runs(seen):
         return None
     before = seen.accounting.status.condition(names.CONDITION_DEGRADED)
     if seen.database.at == -math.inf and before is not None and before.reason == LOST:
         return Trouble(LOST, before.message)  # a restart of ours is no news: it is to be asked first
-    if seen.database.failures < CONFIRMED or not _runs(seen):
+    if seen.database.failures < CONFIRMED:
         return None
     if seen.accounting.spec.external:
         where = seen.accounting.spec.external_config

@@ -193,6 +193,8 @@ def test_a_database_that_is_lost_is_told_although_slurmdbd_listens(
         before = with_status(of, plan)
         again = decide(seen(before, live(), pod(container="slurmdbd"), cluster=None))
         assert status(again) == {}, "what a new process has not asked yet is no news"
+        gone = decide(seen(before, live(ready=0), silent(1), cluster=None))
+        assert external or degraded(gone) == "", "a slurmdbd that does not run is not asked"
         unused = decide(seen(before, live(), pod(container="slurmdbd"), cluster=None, used=False))
         assert (ready(unused), degraded(unused)) == (True, ""), "it would never be asked again"
         answered = decide(
