@@ -29,7 +29,7 @@ from slurm_operator.runtime.uncreated import KnowsRefusals, explained, look_in
 from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.conf.lint import errors, lint_slurmdbd
 from slurm_operator.slurm.conf.writer import extra_line
-from slurm_operator.slurm.errors import DatabaseDown, SlurmError
+from slurm_operator.slurm.errors import DatabaseDown, SlurmError, Unsupported
 from slurm_operator.slurm.known import Known
 from slurm_operator.slurm.views import SlurmViews
 
@@ -39,6 +39,8 @@ ASK_SECONDS = 15.0
 """Between two questions whether the database answers."""
 ASK_AGAIN_SECONDS = 5.0
 """The same while it does not."""
+UNSUPPORTED_SECONDS = 300.0
+"""The same where slurmrestd does not know the question."""
 ANSWER_SECONDS = 5.0
 LOST = "DatabaseLost"
 CONFIRMED = 2
@@ -53,10 +55,13 @@ class Asked:
     """Monotonic second of the last one that was answered by slurmrestd."""
     failures: int = 0
     """In a row."""
+    unsupported: bool = False
+    """slurmrestd runs without what accounting needs."""
 
     def due_in(self, now: float) -> float:
         """Return the seconds until the next question."""
-        return max(0.0, self.at + (ASK_AGAIN_SECONDS if self.failures else ASK_SECONDS) - now)
+        pause = ASK_AGAIN_SECONDS if self.failures else ASK_SECONDS
+        return max(0.0, self.at + (UNSUPPORTED_SECONDS if self.unsupported else pause) - now)
 
 
 class Databases:
@@ -80,7 +85,7 @@ class Databases:
     async def ask(self, accounting: Key, cluster: Key) -> bool:
         """Ask once; return whether the database comes or goes. Without an answer of slurmrestd nothing changes."""
         client, before = self._views.client(cluster), self.asked(accounting)
-        failures = before.failures
+        failures, unsupported = before.failures, False
         try:
             if client is not None:
                 with without_worker():
@@ -89,9 +94,11 @@ class Databases:
                 failures = 0
         except DatabaseDown:
             failures += 1
+        except Unsupported:
+            unsupported = True
         except (SlurmError, TimeoutError):
             pass
-        self._asked[accounting] = Asked(self._clock.monotonic(), failures)
+        self._asked[accounting] = Asked(self._clock.monotonic(), failures, unsupported)
         return (failures >= CONFIRMED) != (before.failures >= CONFIRMED)
 
 
@@ -305,12 +312,12 @@ def _lost_database(seen: Seen) -> Trouble | None:
 
     What was heard last counts as long as a cluster uses it, also while that cluster does not answer.
     """
-    if not seen.used:
+    if not seen.used or not _runs(seen):
         return None
     before = seen.accounting.status.condition(names.CONDITION_DEGRADED)
     if seen.database.at == -math.inf and before is not None and before.reason == LOST:
         return Trouble(LOST, before.message)  # a restart of ours is no news: it is to be asked first
-    if seen.database.failures < CONFIRMED or not _runs(seen):
+    if seen.database.failures < CONFIRMED:
         return None
     if seen.accounting.spec.external:
         where = seen.accounting.spec.external_config

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from slurm_operator.api import names
-from slurm_operator.controller.delivery import REFUSED, is_accepted, refused
+from slurm_operator.controller.delivery import REFUSED, active_pod, is_accepted, refused
 from slurm_operator.controller.observe import Seen
 from slurm_operator.controller.partitions import told
 from slurm_operator.desired.config import config_hash
@@ -109,7 +109,7 @@ def is_delivering(seen: Seen) -> bool:
 
 
 def refused_configuration(seen: Seen) -> Trouble | None:
-    if not is_delivering(seen):
+    if not is_delivering(seen) or active_pod(seen.slurmctld.pods) is None:
         return None
     before = seen.controller.status.condition(names.CONDITION_DEGRADED)
     if seen.heard is None and before is not None and before.reason == REFUSED:

@@ -21,6 +21,7 @@ from slurm_operator.kube.resource import Key, Manifest, Resource, T
 log = logging.getLogger(__name__)
 
 NOTE_BYTES = 1024
+REASON_CHARACTERS = 128
 PENDING = 1000
 REMEMBERED = 4096
 SERIES_SECONDS = 60.0
@@ -71,6 +72,7 @@ class Recorder:
         type: Literal["Normal", "Warning"] = "Normal",  # noqa: A002 - the field's name
         action: str = "Reconcile",
     ) -> None:
+        reason = reason[:REASON_CHARACTERS]
         note = note.encode()[:NOTE_BYTES].decode(errors="ignore")
         identity = (obj.metadata.uid, type, reason, action, note)
         now = self._clock.monotonic()

@@ -7,16 +7,28 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from slurm_operator.accounting import CONFIRMED, LOST, SLOW_START, AskDatabase, Asked, Databases, Seen, decide
+from slurm_operator.accounting import (
+    CONFIRMED,
+    LOST,
+    SLOW_START,
+    UNSUPPORTED_SECONDS,
+    AskDatabase,
+    Asked,
+    Databases,
+    Seen,
+    decide,
+)
 from slurm_operator.api import Accounting
 from slurm_operator.kube.kinds import STATEFUL_SETS, Pod, StatefulSet
 from slurm_operator.kube.resource import Key
 from slurm_operator.runtime.children import Children
+from slurm_operator.runtime.clock import SystemClock
 from slurm_operator.runtime.controller import Controller
 from slurm_operator.runtime.daemon import Daemon
 from slurm_operator.runtime.plan import Result
 from slurm_operator.runtime.queue import Queue
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.slurm.errors import Unsupported
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.clock import FakeClock
 from tests.unit.controller.make import (
@@ -193,6 +205,8 @@ def test_a_database_that_is_lost_is_told_although_slurmdbd_listens(
         before = with_status(of, plan)
         again = decide(seen(before, live(), pod(container="slurmdbd"), cluster=None))
         assert status(again) == {}, "what a new process has not asked yet is no news"
+        gone = decide(seen(before, live(ready=0), silent(1), cluster=None))
+        assert external or degraded(gone) == "", "a slurmdbd that does not run is not asked"
         unused = decide(seen(before, live(), pod(container="slurmdbd"), cluster=None, used=False))
         assert (ready(unused), degraded(unused)) == (True, ""), "it would never be asked again"
         answered = decide(
@@ -232,6 +246,30 @@ async def test_a_slurm_that_does_not_answer_holds_no_worker() -> None:
         await all_asked.wait()
     queue.shut_down()
     await running
+
+
+async def test_a_slurmrestd_that_does_not_know_of_accounting_is_seldom_asked() -> None:
+    """Each question makes the client look anew which versions this slurmrestd knows."""
+
+    class Bare:
+        async def accounting_clusters(self) -> None:
+            raise Unsupported("GET clusters/")
+
+    class Views:
+        def client(self, _: object) -> Bare:
+            return Bare()
+
+    class Still(SystemClock):
+        def monotonic(self) -> float:
+            return 100.0
+
+    key = ("slurm", "slurm")
+    databases = Databases(cast("SlurmViews", Views()), Still())
+    assert not await databases.ask(key, key)
+    assert databases.asked(key).failures == 0
+    assert databases.asked(key).due_in(100.0) == UNSUPPORTED_SECONDS
+    plan = decide(seen(None, live(), pod(container="slurmdbd"), cluster=key, ask_in=UNSUPPORTED_SECONDS))
+    assert (plan.after, ready(plan)) == (UNSUPPORTED_SECONDS, True)
 
 
 def test_a_slurmdbd_that_does_not_run_is_not_asked() -> None:

@@ -133,6 +133,8 @@ async def test_a_log_that_cannot_be_read_changes_nothing_and_is_told() -> None:
     refused = decide(seen(controller, live(), pod(), heard=heard))
     assert degraded(refused) == "ConfigurationRefused"
     assert status(decide(seen(with_status(controller, refused), live(), pod(), heard=None))) == {}
+    gone = decide(seen(with_status(controller, refused), live(ready=0), pod(ready=False), heard=None))
+    assert degraded(gone) != "ConfigurationRefused", "slurmctld does not run on with the configuration before it"
     restarted = decide(seen(with_status(controller, plan), live(), pod(), heard=None))
     assert status(restarted) == {}, "what a new process has not read yet is no news"
 

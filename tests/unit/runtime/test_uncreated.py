@@ -24,7 +24,7 @@ from tests.fakes.apiserver import FakeApiServer
 
 REPORTED = Controller(
     status=ControllerStatus(
-        conditions=[Reported(type="Degraded", status="True", reason="FailedCreate", message="may not create")]
+        conditions=(Reported(type="Degraded", status="True", reason="FailedCreate", message="may not create"),)
     )
 )
 META = ChildMeta(name="ctl", namespace="slurm", uid="uid-ctl", generation=1)

@@ -120,6 +120,15 @@ async def test_an_event_that_is_refused_is_dropped(server: FakeApiServer, client
     assert recorder.dropped == 1
 
 
+async def test_a_long_reason_is_cut(client: Client, recorder: Recorder) -> None:
+    """The kubelet names a resource in it, and the API server refuses events with more than 128 characters."""
+    recorder.record(CONFIG_MAPS, await subject(client), "OutOf" + "r" * 300, "a device is missing")
+    async with running(recorder.run()):
+        await asyncio.sleep(1)
+    [event] = await recorded(client)
+    assert event.reason == "OutOf" + "r" * 123
+
+
 async def test_a_long_note_is_cut(client: Client, recorder: Recorder) -> None:
     recorder.record(CONFIG_MAPS, await subject(client), "Long", "ü" * 2000)
     async with running(recorder.run()):
