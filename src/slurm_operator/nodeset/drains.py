@@ -183,8 +183,10 @@ def causes(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> dict[Cau
 def written_down(world: World, choice: Choice, wanted: Mapping[str, Wish], now: str) -> list[RecordedDrain]:
     """Return the causes as the status carries them; each worker keeps the time at which its removal or drain began."""
     by_cause = causes(world, choice, wanted)
-    # A worker that is not seen in Slurm may have lost its record to us: that must not be forgotten.
-    unseen = {worker.name for worker in world.workers if worker.live and worker.record is None}
+    # A worker that is not seen in Slurm may have lost its record to us: that must not be forgotten. Until its pod is
+    # gone, a registration that is under way may make the record again.
+    wanted_again = {*choice.blocked}
+    unseen = {w.name for w in world.workers if w.record is None and (w.live or w.pod_name not in wanted_again)}
     for cause in REMOVAL:
         if kept := recorded(world, cause) & unseen:
             by_cause[cause] |= kept

@@ -4,6 +4,8 @@ import pytest
 
 from slurm_operator.api import names
 from slurm_operator.nodeset.slurm_actions import Drain, Undrain
+from slurm_operator.nodeset.world import World
+from slurm_operator.runtime.actions import ApplyStatus
 from tests.unit.nodeset.make import job_list, known, nodeset, pod, record, revision, world
 from tests.unit.nodeset.plans import DRAINED, OURS, condition, deleted, nodes_of, planned, pods, records, told
 
@@ -95,3 +97,18 @@ def test_a_worker_of_the_other_mode_that_lost_its_record_to_us_goes_at_once() ->
 
 def daemon_labels(node: str) -> dict[str, str]:
     return {names.LABEL_SCALING_MODE: "DaemonSet", names.LABEL_POD_HOSTNAME: node}
+
+
+def test_a_worker_without_a_record_stays_written_down_until_its_pod_is_gone() -> None:
+    """A registration that was under way makes its record again, which a new process would take for a stranger's."""
+    wanted = nodeset(0, status=told("gpu-0"))
+    ending = pod("gpu-0", revision=revision(wanted), deleting=True)
+    assert written(world(wanted, ending, slurm=known())) == ["gpu-0"]
+    assert written(world(wanted, slurm=known())) == []
+    again = nodeset(1, status=told("gpu-0"))
+    assert written(world(again, ending, slurm=known())) == []
+
+
+def written(of: World) -> list[str]:
+    """Return the nodes that the status names as removed once the plan is carried out."""
+    return [drain["nodes"] for action in planned(of, ApplyStatus) for drain in action.manifest["status"]["drains"]]
