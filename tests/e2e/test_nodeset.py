@@ -325,3 +325,11 @@ def test_the_limits_of_a_limit_range_are_the_size_of_the_node(slurm: Slurm) -> N
     finally:
         slurm.kubectl("delete", "limitrange", "small")
         slurm.kubectl("delete", "nodeset", "ranged", timeout=120)
+
+
+def test_a_nodeset_that_is_created_again_is_ready_once_its_partition_takes_jobs(slurm: Slurm, flex: str) -> None:
+    """slurmctld closed the partition of the one before, and shows its workers in it until it is open again."""
+    slurm.kubectl("delete", "nodeset", flex, timeout=120)
+    slurm.apply(slurm.nodeset(flex, 1))
+    slurm.wait_ready(f"nodeset/{flex}")
+    start_job(slurm, "-p", flex).finish()

@@ -34,6 +34,7 @@ from slurm_operator.nodeset.hands import CreateWorker, NodeSetAction
 from slurm_operator.nodeset.order import is_ready, ready_since
 from slurm_operator.nodeset.overdue import waiting_for_jobs
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
+from slurm_operator.nodeset.partition import CLOSED_SECONDS
 from slurm_operator.nodeset.readiness import degraded
 from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
 from slurm_operator.nodeset.status import same, status_of
@@ -397,6 +398,7 @@ def look_again(world: World, choice: Choice) -> float | None:
         NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered(world) or world.refusals else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,
         NAMED_SECONDS if isinstance(world.slurm, Known) and not is_fresh(world) else None,
+        CLOSED_SECONDS if world.partition_is_closed else None,
         asking(world) or None,
     )
 

@@ -21,10 +21,13 @@ from slurm_operator.slurm.states import is_down, is_drain
 
 REJECTED = "SlurmRejectsNode"
 SLURM_UNKNOWN = "SlurmUnknown"
-NOT_REGISTERED, PARTITION_MISSING, DOWN = "NotRegistered", "PartitionMissing", "WorkersDown"
+NOT_REGISTERED, DOWN = "NotRegistered", "WorkersDown"
+PARTITION_MISSING, PARTITION_CLOSED = "PartitionMissing", "PartitionClosed"
 SETTLED, WORKING, BLOCKED, HEALTHY = "Settled", "Working", "Blocked", "Healthy"
 
-_BY_SLURM = frozenset({SLURM_UNKNOWN, REJECTED, NOT_REGISTERED, PARTITION_MISSING, DOWN, SETTLED, BLOCKED})
+_BY_SLURM = frozenset(
+    {SLURM_UNKNOWN, REJECTED, NOT_REGISTERED, PARTITION_MISSING, PARTITION_CLOSED, DOWN, SETTLED, BLOCKED}
+)
 """Reasons that an answer of Slurm decided on, or the lack of one."""
 
 
@@ -243,6 +246,10 @@ def _shortfalls(world: World) -> Iterator[Shortfall]:
         awaited = f"slurmctld to put {outside} into partition {world.nodeset.slurm_name}"
         cure = f"Controller {world.nodeset.spec.controller_ref.name} says how far the configuration has come"
         yield Shortfall(PARTITION_MISSING, f"waiting for {awaited}; {cure}", awaited, moves=True)
+    if world.partition_is_closed:
+        awaited = f"slurmctld to open partition {world.nodeset.slurm_name} again"
+        cure = f"Controller {world.nodeset.spec.controller_ref.name} says how far the configuration has come"
+        yield Shortfall(PARTITION_CLOSED, f"waiting for {awaited}; {cure}", awaited, moves=True)
 
 
 def _with_reason(worker: Worker) -> str:

@@ -10,7 +10,7 @@ from slurm_operator.kube.custom import NODESETS
 from slurm_operator.kube.errors import NotFound
 from slurm_operator.kube.kinds import PODS
 from slurm_operator.kube.resource import Key
-from slurm_operator.nodeset import podstate
+from slurm_operator.nodeset import partition, podstate
 from slurm_operator.nodeset.choose import Cause, choose, recorded
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.drains import REMOVAL
@@ -105,6 +105,7 @@ class NodeSetReconciler:
         view = self._views.get(cluster)
         if view is not None:
             world = await self._with_details(await _with_jobs(world, PatientSlurm(view)))
+            world = await self._with_partition(cluster, world)
         self._watch(key, cluster, _awaited(world))
         plan = decide(world)
         crowd = sum(action.lane == _MAKES_POD for action in plan.actions) >= CROWD
@@ -133,6 +134,15 @@ class NodeSetReconciler:
         with without_worker():
             facts = await self._details.read(nodeset.key, client, jobs)
         return dataclasses.replace(world, job_facts=facts)
+
+    async def _with_partition(self, cluster: Key, world: World) -> World:
+        """Add whether the partition is closed, before the workers are reported as ready."""
+        client = self._views.client(cluster)
+        if client is None or not partition.is_asked(world):
+            return world
+        with without_worker():
+            closed = await partition.is_closed(client, world.nodeset.slurm_name)
+        return dataclasses.replace(world, partition_is_closed=closed)
 
 
 def _pods(actions: Iterable[object]) -> frozenset[str]:

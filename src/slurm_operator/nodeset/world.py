@@ -163,6 +163,8 @@ class World:
     """Seconds after which jobs that are waited for are reported, unless an annotation says otherwise."""
     job_facts: Mapping[int, Job] = field(default_factory=dict)
     """Details of jobs that are to be reported, as far as they were read."""
+    partition_is_closed: bool = False
+    """slurmctld refuses new jobs for the partition, although the spec does not ask for that."""
     now: float = 0.0
 
     @cached_property

@@ -17,6 +17,7 @@ from slurm_operator.kube.kinds import NAMESPACES, PODS, Pod
 from slurm_operator.kube.resource import Key
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.observe import Observer
+from slurm_operator.nodeset.partition import CLOSED_SECONDS
 from slurm_operator.nodeset.reconcile import CROWD, NodeSetReconciler
 from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import Kube
@@ -27,7 +28,7 @@ from tests.fakes import slurmrestd as fake
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import FakeClock
 from tests.fakes.slurmrestd import FakeSlurm, FakeTransport
-from tests.unit.nodeset.make import at, known, nodeset, revision, world
+from tests.unit.nodeset.make import at, known, nodeset, record, revision, world
 from tests.unit.nodeset.plans import BUSY, pods, records
 
 KEY, CLUSTER = ("slurm", "gpu"), ("slurm", "slurm")
@@ -113,6 +114,16 @@ async def test_a_list_of_jobs_that_cannot_be_read_holds_up_no_drain(fault: fake.
             await asyncio.wait_for(reconcile(KEY), 10)
     assert slurm.count("GET jobs") == 1
     assert sum("DRAIN" in node.flags for node in slurm.nodes.values()) == 1
+
+
+@pytest.mark.parametrize(("state", "after"), [("DRAIN", CLOSED_SECONDS), ("UP", None)])
+async def test_a_partition_is_asked_about_before_its_workers_are_ready(state: str, after: float | None) -> None:
+    wanted, slurm = nodeset(1, partition={"enabled": True}), FakeSlurm(SystemClock().now)
+    slurm.reconfigure({"gpu": state})
+    idle = known(record("gpu-0", "IDLE", partitions=("gpu",)))
+    async with asking(world(wanted, *pods(0, rev=revision(wanted)), slurm=idle), slurm) as reconcile:
+        assert (await reconcile(KEY)).after == after
+    assert slurm.count("GET partitions") == 1
 
 
 async def test_the_jobs_are_listed_for_a_worker_whose_node_is_gone() -> None:
