@@ -180,6 +180,22 @@ def test_two_nodesets_of_a_slow_cluster_are_drained_side_by_side() -> None:
     assert (stats.timeouts, stats.results["error"]) == (0, 0)
 
 
+@pytest.mark.parametrize("nodesets", [4, 12])
+def test_a_drain_does_not_wait_for_the_looks_of_other_nodesets(nodesets: int) -> None:
+    """slurmctld answers so late that the looks of all NodeSets take longer than a pass has time."""
+
+    async def main() -> None:
+        clusters = Clusters("slow")
+        async with clusters.running():
+            clusters.slurms["slow"].fault = fake.slow(28)
+            for number in range(nodesets):
+                clusters.queue.add(("slow", f"gpu{number}"))
+            await asyncio.sleep(DEADLINE_SECONDS)
+            assert clusters.drained("slow") == clusters.size
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("fault", [fake.slow(12), fake.hang()], ids=["slow", "hang"])
 def test_controllers_of_sick_clusters_hold_up_no_other(fault: fake.Fault) -> None:
     """They ask slurmctld whether a partition is closed, and a slow one is heard."""

@@ -119,7 +119,8 @@ class Rest:
         self._clock = clock
         self._deadline = deadline
         self._observe = observe
-        self._places = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self._reads = asyncio.Semaphore(MOST_IN_FLIGHT)
+        self._writes = asyncio.Semaphore(MOST_IN_FLIGHT)
         self._choosing = asyncio.Lock()
 
     def retarget(self, url: str) -> None:
@@ -134,13 +135,15 @@ class Rest:
         """The decoded answer; anything but a clean success is raised.
 
         The deadline counts from when the call is sent: a slow slurmctld is not failing because several ask it. A poller
-        has a place of its own, as it must not be late because of other calls.
+        has a place of its own, as it must not be late because of other calls. A write waits for other writes alone: it
+        follows a read of its pass, and behind the reads of other passes it would not be sent before its pass ends.
         """
         if call.probe:
             return await self._judged(call, body)
         self.breaker.check(str(call))
-        must_wait = self._places.locked()
-        async with self._places:
+        places = self._reads if call.method == "GET" else self._writes
+        must_wait = places.locked()
+        async with places:
             if must_wait:
                 self.breaker.check(str(call))  # the calls that were waited for may have failed
             return await self._judged(call, body)
