@@ -40,7 +40,9 @@ def _visit(found: object, way: str, sizes: dict[str, int], seen: set[int], depth
 
 
 def _items(found: Any) -> Iterator[tuple[object, object]]:
-    yield from found.items() if isinstance(found, dict) else enumerate(found)
+    """Yield what may grow below a container: not the members of a set, which are values in no order."""
+    if not isinstance(found, set):
+        yield from found.items() if isinstance(found, dict) else enumerate(found)
 
 
 def _is_ours(found: object) -> bool:
