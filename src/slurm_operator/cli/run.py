@@ -74,7 +74,7 @@ def add_command(subparsers: Subparsers) -> None:
         type=_duration,
         default="1h",
         metavar="DURATION",
-        help="report jobs that a NodeSet has waited for so long, as in 30m (default 1h)",
+        help="report a job once a NodeSet has waited for it longer than this, as in 30m (default 1h)",
     )
     parser.add_argument(
         "--log-level", "--zap-log-level", dest="log_level", default="info", choices=("debug", "info", "error")

@@ -55,7 +55,7 @@ class ReferencesDouble:
 class RecorderDouble:
     told: list[str] = field(default_factory=list)
 
-    def record(self, resource: Resource[Any], about: Any, reason: str, note: str, *, type: str = "Normal") -> None:  # noqa: A002
+    def record(self, resource: Resource[Any], about: Any, reason: str, note: str, *, type: str = "Normal") -> None:  # noqa: A002 - as in Recorder.record
         self.told.append(f"{about.metadata.name}: {reason}: {note}")
 
 
