@@ -68,11 +68,12 @@ class Reflector(Generic[T]):
         self._version = ""
         self._stale = True
         self._failures = 0
-        self._opened_at = self.last_contact = self._clock.monotonic()
+        self._opened_at = self.last_contact = self.last_attempt = self._clock.monotonic()
         store.expect(self.scope)
 
     async def run(self) -> None:
         while True:
+            self.last_attempt = self._clock.monotonic()
             try:
                 if self._stale and not self._client.streams_lists:
                     await self._list()

@@ -33,16 +33,33 @@ def no_stuck_worker(controllers: Iterable[Controller]) -> Check:
 
 
 def no_dead_watch(reflectors: Callable[[], Iterable[Reflector[Any]]], clock: Clock | None = None) -> Check:
+    """Report watches that neither hear nor ask: a restart cures them, but not an API server that does not answer."""
+    return _watches(
+        "no attempt on the watch of", lambda found: max(found.last_contact, found.last_attempt), reflectors, clock
+    )
+
+
+def no_silent_watch(reflectors: Callable[[], Iterable[Reflector[Any]]], clock: Clock | None = None) -> Check:
+    """Report watches on which the API server was not heard."""
+    return _watches("nothing heard on the watch of", lambda found: found.last_contact, reflectors, clock)
+
+
+def _watches(
+    problem: str,
+    seen: Callable[[Reflector[Any]], float],
+    reflectors: Callable[[], Iterable[Reflector[Any]]],
+    clock: Clock | None,
+) -> Check:
     monotonic = (clock or SystemClock()).monotonic
 
     def check() -> str | None:
         now = monotonic()
-        dead = {
-            f"{found.resource.label} ({now - found.last_contact:.0f} s)"
+        late = {
+            f"{found.resource.label} ({now - seen(found):.0f} s)"
             for found in reflectors()
-            if now - found.last_contact > SILENT_SECONDS
+            if now - seen(found) > SILENT_SECONDS
         }
-        return f"nothing heard on the watch of {', '.join(sorted(dead))}" if dead else None
+        return f"{problem} {', '.join(sorted(late))}" if late else None
 
     return check
 

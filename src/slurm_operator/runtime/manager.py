@@ -18,7 +18,15 @@ from slurm_operator.runtime.background import Background
 from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.clock import Clock, SystemClock
 from slurm_operator.runtime.controller import Controller
-from slurm_operator.runtime.health import metrics_page, no_blocked_loop, no_dead_watch, no_stuck_worker, probe, serve
+from slurm_operator.runtime.health import (
+    metrics_page,
+    no_blocked_loop,
+    no_dead_watch,
+    no_silent_watch,
+    no_stuck_worker,
+    probe,
+    serve,
+)
 from slurm_operator.runtime.lag import LoopLag
 from slurm_operator.runtime.metrics import ControllerMetrics, Metrics, ProcessMetrics
 
@@ -133,8 +141,9 @@ class Manager:
             no_dead_watch(lambda: self._caches.reflectors, self._clock),
             no_blocked_loop(self._lag),
         ]
+        heard = no_silent_watch(lambda: self._caches.reflectors, self._clock)
         pages: dict[str, dict[str, Any]] = {
-            self._addresses.probes: {"/healthz": probe(alive), "/readyz": probe([self._not_ready, *alive])}
+            self._addresses.probes: {"/healthz": probe(alive), "/readyz": probe([self._not_ready, heard, *alive])}
         }
         pages.setdefault(self._addresses.metrics, {})["/metrics"] = metrics_page(self._metrics.render)
         return pages

@@ -17,6 +17,7 @@ from slurm_operator.runtime.health import (
     metrics_page,
     no_blocked_loop,
     no_dead_watch,
+    no_silent_watch,
     no_stuck_worker,
     probe,
     serve,
@@ -24,6 +25,7 @@ from slurm_operator.runtime.health import (
 from slurm_operator.runtime.lag import LoopLag
 from slurm_operator.runtime.plan import Result
 from slurm_operator.runtime.queue import Queue
+from tests.fakes.apiserver import Disconnect, FakeApiServer, Hang
 from tests.fakes.clock import FakeClock
 
 
@@ -97,12 +99,39 @@ async def test_a_watch_without_a_sign_of_life_is_named(client: Client, clock: Fa
         Reflector(client, NODES, Store(), clock=clock),
         Reflector(client, PODS, Store(), clock=clock),
     ]
-    check = no_dead_watch(lambda: reflectors, clock)
+    dead, silent = no_dead_watch(lambda: reflectors, clock), no_silent_watch(lambda: reflectors, clock)
     await clock.sleep(299)
     reflectors[0].last_contact = clock.monotonic()
-    assert check() is None
+    assert (dead(), silent()) == (None, None)
     await clock.sleep(2)
-    assert check() == "nothing heard on the watch of pods (301 s)"
+    assert dead() == "no attempt on the watch of pods (301 s)"
+    assert silent() == "nothing heard on the watch of pods (301 s)"
+
+
+@pytest.mark.parametrize("fault", [Disconnect(), Hang()], ids=["gone", "hanging"])
+async def test_an_api_server_that_is_away_is_no_reason_to_restart(
+    client: Client, server: FakeApiServer, clock: FakeClock, fault: Disconnect | Hang
+) -> None:
+    """A new process would not reach it either, and the kubelet would start that one later each time."""
+    reflector = Reflector(client, PODS, Store(), clock=clock)
+    dead, silent = no_dead_watch(lambda: [reflector], clock), no_silent_watch(lambda: [reflector], clock)
+    running = asyncio.create_task(reflector.run())
+    await reflector_synced(reflector, clock)
+    server.inject(fault, "list|watch", "pods", times=None)
+    server.cut_watches()
+    for _ in range(20):
+        await clock.sleep(30)
+        assert dead() is None
+    assert silent() is not None
+    server.faults.clear()
+    await clock.sleep(200)
+    assert (dead(), silent()) == (None, None)
+    running.cancel()
+
+
+async def reflector_synced(reflector: Reflector[Any], clock: FakeClock) -> None:
+    while not reflector.connected:
+        await clock.sleep(0.1)
 
 
 class SlowClock(FakeClock):
