@@ -115,6 +115,7 @@ def test_files_of_a_claim_belong_to_the_group_of_the_pod(cluster: Cluster, names
     cluster.wait_ready(namespace, "slurm")
 
     assert cluster.run(namespace, "slurm", "stat", "-c", "%u %g", "/data/state") == "401 401"
+    assert cluster.run(namespace, "slurm", "stat", "-c", "%g %A", "/data") == "401 drwxrwsr-x"
 
 
 def test_logs_and_exec(cluster: Cluster, namespace: str) -> None:

@@ -177,7 +177,8 @@ class Provisioner:
         parent = self._stage / "shared" if path.startswith(SHARED) else self._stage / "volumes" / node
         folder = parent / Path(path).name
         folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o777)
+        # As a new file system: the kubelet gives it to the pod's fsGroup, and no other user may write.
+        folder.chmod(0o755)
 
     async def _clean_up(self) -> None:
         for volume in self._volumes.all():
