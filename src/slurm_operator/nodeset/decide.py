@@ -22,11 +22,13 @@ from slurm_operator.nodeset.drains import (
     drain_actions,
     left_behind,
     undrain_actions,
+    unended,
     unnoticed,
     unrecorded,
     unseen_records,
     unwritten,
     wishes,
+    without_records,
     written_down,
 )
 from slurm_operator.nodeset.evidence import says_busy
@@ -36,7 +38,7 @@ from slurm_operator.nodeset.overdue import waiting_for_jobs
 from slurm_operator.nodeset.ownership import Fate, adopt, awaits_budget, drop_second_owner, keep_second_owner
 from slurm_operator.nodeset.partition import CLOSED_SECONDS
 from slurm_operator.nodeset.readiness import degraded
-from slurm_operator.nodeset.slurm_actions import Forget, RemoveDrained, RemoveUnregistered
+from slurm_operator.nodeset.slurm_actions import Forget, Release, RemoveDrained, RemoveUnregistered
 from slurm_operator.nodeset.status import same, status_of
 from slurm_operator.nodeset.unregistered import unregistered
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, asking, users_of
@@ -71,7 +73,7 @@ def decide(world: World) -> Plan[Any]:
     revision = revision_hash(revision_data(world.nodeset))
     choice = choose(world, revision)
     if is_deleted(world) and may_let_go(world, choice):
-        return Plan(tuple(take_rest(world)) or tuple(release(world)))
+        return Plan(tuple(take_rest(world)) or tuple(release(world, without_records(world))))
     wanted = wishes(world, choice)
     status = report(world, choice, wanted, revision)
     return Plan(
@@ -108,7 +110,7 @@ def may_let_go(world: World, choice: Choice) -> bool:
         return False
     if isinstance(world.slurm, Gone):
         return True
-    if choice.condemned or unseen_records(world) or unwritten(world, choice) or unnoticed(world):
+    if choice.condemned or unseen_records(world) or unwritten(world, choice) or unnoticed(world) or unended(world):
         return False
     return not any(
         name not in world.kept_records or world.fresh_jobs is None or users_of(world, name)
@@ -141,11 +143,12 @@ def keeps_drains(world: World) -> bool:
     return recent and isinstance(world.slurm, Unknown) and bool(world.nodeset.status.drains)
 
 
-def release(world: World) -> Iterator[NodeSetAction]:
-    """Garbage collection takes what still belongs to the NodeSet."""
+def release(world: World, looked_at: tuple[str, ...] = ()) -> Iterator[NodeSetAction]:
+    """Garbage collection takes what still belongs to the NodeSet, after a last look at these Slurm nodes."""
     finalizers = [name for name in world.nodeset.metadata.finalizers if name != names.FINALIZER_WORKERS]
     if len(finalizers) < len(world.nodeset.metadata.finalizers):
-        yield patch(NODESETS, world.nodeset, {"metadata": {"finalizers": finalizers}})
+        change = patch(NODESETS, world.nodeset, {"metadata": {"finalizers": finalizers}})
+        yield Release(change, looked_at) if looked_at else change
 
 
 def keep_revisions(world: World, revision: str) -> Iterator[NodeSetAction]:
@@ -389,11 +392,12 @@ def look_again(world: World, choice: Choice) -> float | None:
     ]
     lost = any(worker.live and worker.node_is_gone for worker in world.workers)
     unread = world.facts is None and world.controller is not None
+    ends = is_deleted(world) and bool(unended(world))
     return soonest(
         *(max(wait, 0.1) for wait in waits if wait > 0),
         *(wait + 0.1 for wait in ripening if 0 < wait < float("inf")),
         WAITING_SECONDS
-        if choice.condemned or choice.blocked or choice.held or lost or world.unreadable or unread
+        if choice.condemned or choice.blocked or choice.held or lost or world.unreadable or unread or ends
         else None,
         NAMED_SECONDS if choice.waiting or left_behind(world) or unregistered(world) or world.refusals else None,
         WAITING_SECONDS if choice.create and awaits_budget(world.nodeset, world.ownership, world.now) else None,

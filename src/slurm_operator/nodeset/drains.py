@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain as RecordedDrain
-from slurm_operator.kube.kinds import Node
+from slurm_operator.kube.kinds import Node, Pod
 from slurm_operator.nodeset.choose import Cause, Choice, recorded, wants_cordon
-from slurm_operator.nodeset.evidence import has_returned
+from slurm_operator.nodeset.evidence import has_returned, slurmd_has_run
 from slurm_operator.nodeset.order import is_ready
 from slurm_operator.nodeset.slurm_actions import Drain, Resume, Undrain
 from slurm_operator.nodeset.world import FRESH_SECONDS, Gone, Worker, World, asking
+from slurm_operator.runtime.times import seconds_of
 from slurm_operator.slurm.hostlist import compress, members
 from slurm_operator.slurm.known import Known, Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
@@ -23,6 +24,8 @@ from slurm_operator.slurm.states import DrainOwner, claim_owner, is_busy, is_dow
 
 REMOVAL = (Cause.DELETE, Cause.MODE, Cause.SCALE_IN, Cause.UPDATE)
 """Causes after which the pod goes."""
+ENDING_SECONDS = 30.0
+"""Seconds for which a pod is waited for after the end of its grace period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,14 @@ def ending(world: World, choice: Choice) -> set[str]:
     return _with_records(world, ended) if not isinstance(world.slurm, Gone) else set()
 
 
+def without_records(world: World) -> tuple[str, ...]:
+    """Return workers that are gone or going and that the last read shows no record of."""
+    if not isinstance(world.slurm, Known):
+        return ()
+    gone = recorded(world, *REMOVAL) - world.living - world.neighbours.keys()
+    return tuple(sorted(gone - world.slurm.nodes.keys()))
+
+
 def _with_records(world: World, workers: set[str]) -> set[str]:
     gone = workers - world.living - world.neighbours.keys()
     return gone & world.slurm.nodes.keys() if isinstance(world.slurm, Known) else gone
@@ -156,6 +167,22 @@ def _is_in_service(record: SlurmNode) -> bool:
     return unclaimed or (is_busy(record.state) and owner is not DrainOwner.FOREIGN)
 
 
+def unended(world: World) -> list[Worker]:
+    """Return workers whose pods still end: until then, a registration that is under way may make their records again.
+
+    A pod that has not ended in time is not waited for: its Node may be gone.
+    """
+    if not isinstance(world.slurm, Known):
+        return []
+    ending = (worker for worker in world.workers if worker.terminating and not worker.finished)
+    return [w for w in ending if slurmd_has_run(w.pod) and world.now < _latest_end(w.pod)]
+
+
+def _latest_end(pod: Pod) -> float:
+    """Return the second at which a pod that is being deleted should have ended; the timestamp includes its grace."""
+    return seconds_of(pod.metadata.deletion_timestamp, absent=0.0) + ENDING_SECONDS
+
+
 def unseen_records(world: World) -> set[str]:
     """Return workers that we took away and whose records Slurm may still have, while it does not answer.
 
@@ -183,13 +210,16 @@ def causes(world: World, choice: Choice, wanted: Mapping[str, Wish]) -> dict[Cau
 def written_down(world: World, choice: Choice, wanted: Mapping[str, Wish], now: str) -> list[RecordedDrain]:
     """Return the causes as the status carries them; each worker keeps the time at which its removal or drain began."""
     by_cause = causes(world, choice, wanted)
-    # A worker that is not seen in Slurm may have lost its record to us: that must not be forgotten. Until its pod is
-    # gone, a registration that is under way may make the record again.
+    # A worker that is not seen in Slurm may have lost its record to us: that must not be forgotten. So may one whose
+    # record was last seen before a write of ours. Until its pod is gone, a registration that is under way may make the
+    # record again.
     wanted_again = {*choice.blocked}
-    unseen = {w.name for w in world.workers if w.record is None and (w.live or w.pod_name not in wanted_again)}
+    kept = (w for w in world.workers if w.live or w.pod_name not in wanted_again)
+    unconfirmed = world.slurm.pending if isinstance(world.slurm, Known) else ()
+    unseen = {w.name for w in kept if w.record is None or w.name in unconfirmed}
     for cause in REMOVAL:
-        if kept := recorded(world, cause) & unseen:
-            by_cause[cause] |= kept
+        if lost := recorded(world, cause) & unseen:
+            by_cause[cause] |= lost
     if gone := left_behind(world):
         by_cause[Cause.SCALE_IN] |= gone
     written = [(drain, members(drain.nodes)) for drain in world.nodeset.status.drains]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Protocol
 
 from slurm_operator.kube.kinds import PODS, Pod
 from slurm_operator.nodeset.evidence import belongs
-from slurm_operator.runtime.actions import HasKube
+from slurm_operator.runtime.actions import HasKube, Patch
 from slurm_operator.runtime.children import delete
 from slurm_operator.runtime.plan import Done, Urgency
 from slurm_operator.slurm.errors import AuthFailed, CircuitOpen, SlurmError
@@ -119,7 +119,8 @@ def _is_unclaimed(node: Node) -> bool:
 
 
 def _is_our_drain(node: Node) -> bool:
-    return drain_owner(node.state, node.reason) is DrainOwner.OURS
+    """Return whether a drain may be lifted: one that is DOWN as well would lose our reason and stay DOWN."""
+    return drain_owner(node.state, node.reason) is DrainOwner.OURS and not is_down(node.state)
 
 
 def _is_our_down(node: Node) -> bool:
@@ -175,6 +176,31 @@ class Forget(SlurmAction):
 def _may_be_forgotten(node: Node) -> bool:
     out_of_service = is_drained(node.state) or is_down(node.state) or not is_responding(node.state)
     return out_of_service and not is_busy(node.state) and _is_unclaimed(node)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let a deleted NodeSet go, unless a last look finds the record of a worker that had none.
+
+    A registration that was under way when the record was deleted makes it again; nobody would delete it any more.
+    """
+
+    nodeset: Patch
+    nodes: tuple[str, ...]
+    urgency: ClassVar[Urgency] = Urgency.NORMAL
+    lane: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return f"{self.nodeset} if Slurm has no record of {compress(self.nodes)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {**self.nodeset.describe(), "action": str(self)}
+
+    async def run(self, hands: RemovalHands) -> Done:
+        found = await hands.slurm.look(self.nodes)
+        if any(_is_unclaimed(node) for node in found.values()):
+            return Done(wrote=False, after=UNHEARD_SECONDS)
+        return await self.nodeset.run(hands)
 
 
 @dataclass(frozen=True, slots=True)

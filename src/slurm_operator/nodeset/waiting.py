@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from slurm_operator.api import names
 from slurm_operator.nodeset.choose import Choice, awaits_records
-from slurm_operator.nodeset.drains import left_behind, unnoticed, unseen_records
+from slurm_operator.nodeset.drains import left_behind, unended, unnoticed, unseen_records
 from slurm_operator.nodeset.evidence import says_busy
 from slurm_operator.nodeset.ownership import awaits_budget
 from slurm_operator.nodeset.world import Gone, Standing, Worker, World, users_of
@@ -48,12 +48,14 @@ def in_order(workers: Iterable[Worker]) -> list[Worker]:
 
 
 def _kept_records(world: World) -> Iterator[str]:
-    """Say which records of workers that are gone stay, and why."""
+    """Say which records of workers that are gone stay, or may come back, and why."""
     if world.nodeset.metadata.deletion_timestamp is not None and (unseen := unseen_records(world)):
         why = world.slurm.why if isinstance(world.slurm, Unknown) else ""
         yield f"Slurm to say whether it still has {listed(sorted(unseen))} ({why})"
     if world.nodeset.metadata.deletion_timestamp is not None and (ended := unnoticed(world)):
         yield f"Slurm to notice that {listed(sorted(ended))} ended"
+    if world.nodeset.metadata.deletion_timestamp is not None and (ending := unended(world)):
+        yield f"{listed([worker.pod_name for worker in in_order(ending)])} to end"
     for name in sorted(left_behind(world)):
         if users := users_of(world, name):
             yield f"{listed(users)} to end, which name {name}: its record stays drained until then"

@@ -19,7 +19,7 @@ class Seen:
     began_at: float
     """Monotonic second at which the read began; its address and slurmd start tell whose record it is."""
     confirmed: bool
-    """False while `node` includes a write of ours that no later read has shown yet."""
+    """False while no read has shown a write of ours: `node` includes it, unless its answer was lost."""
     drained_since: float | None = None
     """Monotonic second at which the first of the unbroken reads had ended that show it drained."""
 

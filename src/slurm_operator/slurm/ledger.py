@@ -10,7 +10,7 @@ from typing import NamedTuple
 from slurm_operator.slurm.clock import Clock
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Change, Known, State, Unknown
-from slurm_operator.slurm.model import Node
+from slurm_operator.slurm.model import Node, NodeUpdate
 from slurm_operator.slurm.overlay import Effect, Overlay
 from slurm_operator.slurm.states import is_drain
 
@@ -152,6 +152,10 @@ class Ledger:
         self._overlay.wrote(names, effect, self._turn)
         if isinstance(self.state, Known):
             self.state = self._known()
+
+    def unanswered(self, names: Collection[str]) -> None:
+        """A deletion may have taken effect or not: what is known of these nodes is unconfirmed until the next read."""
+        self.wrote(names, NodeUpdate())
 
     def failed(self, error: SlurmError) -> Change | None:
         return self._doubt(str(error), error)

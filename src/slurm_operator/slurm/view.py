@@ -157,6 +157,9 @@ class SlurmView:
             return
         try:
             await self._client.delete_nodes(names)
+        except BaseException:  # a refusal for one record does not tell of the others
+            self._ledger.unanswered(names)
+            raise
         finally:
             self._read_whole_list()
         self._ledger.wrote(names, None)

@@ -17,6 +17,7 @@ from slurm_operator.kube.model import ChildMeta
 from slurm_operator.nodeset import reconcile
 from slurm_operator.runtime.times import seconds_of
 from slurm_operator.slurm.hostlist import members
+from slurm_operator.slurm.known import Unknown, still_asking
 from tests.simulation.worlds.chance import Chance, Crashed
 from tests.simulation.worlds.clock import ManualClock
 from tests.simulation.worlds.kube import ClientDouble, KubeTruth
@@ -142,13 +143,12 @@ class History:
     def happens(self, what: str, event: Callable[[], None]) -> None:
         """Something happens; breaches inside of it are the operator's."""
         self.clock.seconds += EVENT_SECONDS
-        if self.view.unanswered:
-            self.view.read()  # after a write the view reads at once, also if the answer was lost
         self.story.append(f"{self.clock.seconds:6.0f} s  {what}")
         event()
 
     async def operate(self) -> None:
         """The operator does what it wants to do now; a crash is followed by a new process."""
+        self._answer_first_read()
         try:
             with patch.object(reconcile, "decide", lambda world: shuffled(world, self.process.rng)):
                 for key in self.process.wants():
@@ -162,6 +162,13 @@ class History:
             self.start_operator()
             self.story.append(f"{self.clock.seconds:6.0f} s      the operator crashed and is started again")
         self.breaches.check()
+
+    def _answer_first_read(self) -> None:
+        """A new process reads Slurm at once, and gets its first answer in time if Slurm can be reached."""
+        state = self.view.state
+        unread = isinstance(state, Unknown) and state.last is None and state.error is None
+        if unread and self.slurm.reachable and not still_asking(state, self.clock.now()):
+            self.view.read()
 
     def pass_time(self, seconds: float = STEP_SECONDS) -> None:
         self.clock.seconds += seconds

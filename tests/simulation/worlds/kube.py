@@ -286,7 +286,9 @@ def _difference(before: Any, after: Any) -> str:
 
     def parts(status: Any) -> dict[str, Any]:
         plain = msgspec.to_builtins(status)
-        conditions = {c["type"]: f"{c['status']} {c.get('message', '')}" for c in plain.pop("conditions", ())}
+        conditions = {
+            c["type"]: f"{c.get('status', 'Unknown')} {c.get('message', '')}" for c in plain.pop("conditions", ())
+        }
         return {**plain, **conditions, "drains": [f"{d['cause']} {d['nodes']}" for d in plain.get("drains", ())]}
 
     old, new = parts(before), parts(after)

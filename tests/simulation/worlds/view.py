@@ -15,7 +15,7 @@ from tests.simulation.worlds.rules import Breaches, Rule
 from tests.simulation.worlds.slurm import SlurmTruth
 
 LONG_SECONDS = 1800.0
-"""A job that was waited for so long and then ended was ended by a deadline."""
+"""A worker that was waited for so long and then went with its jobs, or undrained, went by a deadline."""
 
 
 @dataclass
@@ -150,7 +150,12 @@ class View:
     def _write(self, names: Collection[str], update: NodeUpdate | None, effect: Callable[[], None]) -> None:
         if not self.slurm.reachable:
             raise self._error()
-        self.chance.call(effect, self._error(), lost=lambda: self.unanswered.update(names))
+        try:
+            self.chance.call(effect, self._error(), lost=lambda: self.unanswered.update(names))
+        except BaseException:
+            if update is None:
+                self.ledger.unanswered(names)
+            raise
         self.ledger.wrote(names, update)
 
     # What must hold at the moment of a write
@@ -188,7 +193,7 @@ class View:
                 self._rule_for(name), f"pod {name} is deleted under {len(self.slurm.jobs_on(name))} jobs"
             )
         elif not record.out_of_service and record.silent_since is None:
-            self.breaches.note(Rule.NO_JOB_IS_ENDED, f"pod {name} is deleted although its node takes jobs")
+            self.breaches.note(self._rule_for(name), f"pod {name} is deleted although its node takes jobs")
 
 
 @dataclass

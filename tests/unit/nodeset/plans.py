@@ -6,9 +6,9 @@ from slurm_operator.api.nodeset import Drain as Recorded
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.nodeset.decide import decide
-from slurm_operator.nodeset.slurm_actions import RemoveUnregistered
+from slurm_operator.nodeset.slurm_actions import Release, RemoveUnregistered
 from slurm_operator.nodeset.world import World
-from slurm_operator.runtime.actions import ApplyStatus, Create, Delete, RecordEvent
+from slurm_operator.runtime.actions import ApplyStatus, Create, Delete, Patch, RecordEvent
 from slurm_operator.runtime.plan import InOrder
 from slurm_operator.slurm.model import Node as SlurmNode
 from tests.unit.nodeset.make import at, pod, record
@@ -48,6 +48,12 @@ def condition(of: World, kind: str) -> dict[str, Any]:
     (status,) = [a.manifest["status"] for a in planned(of, ApplyStatus)][:1]
     found: dict[str, Any] = next(c for c in status["conditions"] if c["type"] == kind)
     return found
+
+
+def released(of: World) -> bool:
+    """Return whether the NodeSet is let go of, at once or after a last look."""
+    patches = [*planned(of, Patch), *(action.nodeset for action in planned(of, Release))]
+    return any(patch.resource.kind == "NodeSet" for patch in patches)
 
 
 def pods(*ordinals: int, rev: str, **more: Any) -> tuple[Pod, ...]:

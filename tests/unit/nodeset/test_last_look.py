@@ -5,21 +5,23 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from slurm_operator.kube.custom import NODESETS
 from slurm_operator.nodeset.slurm_actions import (
     KEPT_SECONDS,
     UNHEARD_SECONDS,
     Drain,
     Forget,
+    Release,
     RemoveDrained,
     RemoveUnregistered,
     Resume,
     Undrain,
 )
-from slurm_operator.runtime.actions import Kube
+from slurm_operator.runtime.actions import Kube, Patch
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.errors import SlurmError
 from slurm_operator.slurm.known import Known
@@ -29,7 +31,7 @@ from slurm_operator.slurm.view import SlurmView
 from tests.fakes import slurmrestd as fake
 from tests.fakes.clock import FakeClock, run_virtual
 from tests.fakes.slurmrestd import KEY, FakeNode, FakeSlurm, FakeTransport
-from tests.unit.nodeset.make import pod
+from tests.unit.nodeset.make import nodeset, pod
 
 OURS = "slurm-operator: NodeSet slurm/gpu is scaled in"
 EMPTY_ANSWER = (
@@ -93,6 +95,15 @@ async def test_a_drain_that_an_administrator_took_over_is_not_lifted(shell: Shel
     shell.node("gpu-0", reason="bad GPU")
     assert (await Undrain(("gpu-0", "gpu-1")).run(shell)).wrote
     assert ("DRAIN" in shell.node("gpu-0").flags, shell.node("gpu-0").reason) == (True, "bad GPU")
+    assert "DRAIN" not in shell.node("gpu-1").flags
+
+
+async def test_a_drained_node_that_went_down_meanwhile_keeps_our_reason(shell: Shell) -> None:
+    """Undrained, it would be DOWN without a reason, and its successor would inherit that for ever."""
+    reason = "slurm-operator: worker pod is going away"
+    shell.node("gpu-0", down=True, reason=reason)
+    await Undrain(("gpu-0", "gpu-1")).run(shell)
+    assert ("DRAIN" in shell.node("gpu-0").flags, shell.node("gpu-0").reason) == (True, reason)
     assert "DRAIN" not in shell.node("gpu-1").flags
 
 
@@ -270,3 +281,25 @@ class Deletions:
 
     async def delete(self, resource: object, name: str, *_: object, **__: object) -> None:
         self.names.append(name)
+
+
+@pytest.mark.parametrize(
+    ("left", "released"),
+    [({}, True), ({"gpu-30": {"flags": ["DYNAMIC_NORM"]}}, False), ({"gpu-30": {"reason": "bad disk"}}, True)],
+    ids=["no record", "registered meanwhile", "an administrator's"],
+)
+async def test_a_nodeset_goes_unless_a_worker_of_it_registered_meanwhile(
+    shell: Shell, left: dict[str, dict[str, Any]], released: bool
+) -> None:
+    patched: list[str] = []
+
+    async def patch(resource: object, name: str, *_: object, **__: object) -> object:
+        patched.append(name)
+        return nodeset()
+
+    for name, fields in left.items():
+        shell.server.add_nodes(name, **{"flags": ["DYNAMIC_NORM", "DRAIN"], **fields})
+    shell.kube = cast("Kube", SimpleNamespace(client=SimpleNamespace(patch=patch), saw=lambda *_: None))
+    done = await Release(Patch(NODESETS, "slurm", "gpu", {}), ("gpu-30", "gpu-31")).run(shell)
+    assert (done.wrote, patched) == (released, ["gpu"] if released else [])
+    assert (done.after is None) is released

@@ -9,15 +9,29 @@ import pytest
 from slurm_operator.api.nodeset import Drain as Recorded
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.nodeset.decide import decide
-from slurm_operator.nodeset.slurm_actions import Forget
+from slurm_operator.nodeset.drains import ENDING_SECONDS
+from slurm_operator.nodeset.slurm_actions import Forget, Release
 from slurm_operator.nodeset.world import World
 from slurm_operator.runtime.actions import ApplyStatus, Patch
 from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.reasons import our_reason
 from tests.unit.nodeset.make import BUDGET, NOW, at, job_list, known, node, nodeset, pod, record, revision, world
-from tests.unit.nodeset.plans import DRAINED, OURS, condition, created, deleted, nodes_of, planned, pods, records, told
+from tests.unit.nodeset.plans import (
+    DRAINED,
+    OURS,
+    condition,
+    created,
+    deleted,
+    nodes_of,
+    planned,
+    pods,
+    records,
+    released,
+    told,
+)
 
 GOING = "slurm-operator: worker pod is going away"
+SILENT = Unknown(NOW - 60, "no answer")
 
 
 def carried_out(of: World) -> World:
@@ -66,29 +80,52 @@ def test_a_worker_that_fails_while_its_nodeset_is_deleted_leaves_no_record() -> 
     going = nodeset(1, deleting=True)
     failed = pods(0, rev=revision(going), phase="Failed")
     of = world(going, *failed, slurm=known(*records(0, state=("DOWN",), reason="Not responding")))
-    assert planned(of, Patch) == []
+    assert not released(of)
     assert deleted(of) == []
     later = carried_out(of)
     assert nodes_of(later, Forget) == ["gpu-0"]
     assert deleted(later) == ["gpu-0"]
-    assert planned(later, Patch) == []
-    assert [action.resource.kind for action in planned(replace(later, pods=(), slurm=known()), Patch)] == ["NodeSet"]
+    assert not released(later)
+    assert released(replace(later, pods=(), slurm=known()))
 
 
 def test_a_deleted_nodeset_waits_until_slurm_notices_that_its_worker_ended() -> None:
     going = nodeset(1, deleting=True, status=told("gpu-0"))
     failed = pods(0, rev=revision(going), phase="Failed")
     of = world(going, *failed, slurm=known(*records(0)))
-    assert (planned(of, Patch), deleted(of), nodes_of(of, Forget)) == ([], ["gpu-0"], [])
+    assert (released(of), deleted(of), nodes_of(of, Forget)) == (False, ["gpu-0"], [])
     ended = replace(of, pods=(), departed=frozenset({"10.0.0.0"}))
-    assert planned(ended, Patch) == []
+    assert not released(ended)
     assert "waiting for Slurm to notice that gpu-0 ended" in condition(ended, "Progressing")["message"]
     assert decide(ended).after is not None
     noticed = replace(ended, slurm=known(*records(0, state=("IDLE", "NOT_RESPONDING"))))
     assert nodes_of(noticed, Forget) == ["gpu-0"]
     drained = replace(ended, slurm=known(*records(0, state=DRAINED, reason="bad disk")))
     for free in (drained, replace(ended, departed=frozenset()), replace(ended, slurm=known())):
-        assert [action.resource.kind for action in planned(free, Patch)] == ["NodeSet"]
+        assert released(free)
+
+
+def test_a_deleted_nodeset_waits_for_pods_that_end() -> None:
+    """Found by history `anything 920241`: a registration that is under way makes a record again that nobody deletes."""
+    going = nodeset(1, deleting=True, status=told("gpu-0", "delete"))
+    ending = pods(0, rev=revision(going), deleting=True)
+    of = world(going, *ending, slurm=known())
+    assert not released(of)
+    assert "waiting for gpu-0 to end" in condition(of, "Progressing")["message"]
+    assert decide(of).after is not None
+    late = replace(of, now=NOW + ENDING_SECONDS + 1, slurm=known(age=-ENDING_SECONDS))
+    started = pods(0, rev=revision(going), deleting=True, phase="Pending")
+    for free in (late, replace(of, pods=started), replace(of, pods=()), replace(of, slurm=SILENT)):
+        assert released(free)
+
+
+def test_a_deleted_nodeset_goes_after_a_last_look_at_workers_without_a_record() -> None:
+    going = nodeset(1, deleting=True, status=told("gpu-[0-2]", "delete"))
+    claimed = records(1, state=DRAINED, reason="bad disk")
+    of = world(going, slurm=known(*claimed), neighbours={"gpu-2": "NodeSet other"})
+    assert [action.nodes for action in planned(of, Release)] == [("gpu-0",)]
+    silent = replace(of, slurm=SILENT)
+    assert (released(silent), planned(silent, Release)) == (True, [])
 
 
 def test_a_failed_worker_that_is_wanted_is_replaced_at_once() -> None:

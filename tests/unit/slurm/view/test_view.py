@@ -1,6 +1,7 @@
 """The view while all is well: fresh, quiet, and honest about what was read when."""
 
 import asyncio
+from collections.abc import Collection
 
 import pytest
 
@@ -169,6 +170,25 @@ async def test_undrain_and_delete(cluster: Watched) -> None:
     assert not cluster.seen("w-1").confirmed
     await cluster.until(lambda state: not cluster.known.pending)
     assert cluster.seen("w-1").node is None
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+async def test_a_deletion_without_an_answer_is_not_known_before_the_next_read(
+    cluster: Watched, monkeypatch: pytest.MonkeyPatch, carried_out: bool
+) -> None:
+    async def lose(names: Collection[str]) -> None:
+        if carried_out:
+            cluster.slurm.delete_nodes(names)
+        raise errors.Unreachable("DELETE node/", "connection reset")
+
+    monkeypatch.setattr(cluster.client, "delete_nodes", lose)
+    with pytest.raises(errors.Unreachable):
+        await cluster.view.delete(["w-1"])
+    assert cluster.seen("w-1").node is not None
+    assert not cluster.seen("w-1").confirmed
+    assert cluster.seen("w-2").confirmed
+    await cluster.until(lambda state: not cluster.known.pending)
+    assert (cluster.seen("w-1").node is None) is carried_out
 
 
 async def test_writing_to_nobody_asks_nothing(cluster: Watched) -> None:
