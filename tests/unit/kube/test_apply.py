@@ -154,15 +154,14 @@ async def test_two_who_disagree_do_not_race(
 async def test_a_field_that_the_server_never_books_does_not_loop(
     server: FakeApiServer, client: Client, store: Store[Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forgetful(wanted: Any, meta: Any, manager: str) -> tuple[str, ...]:
-        return ("spec.dropped",)
-
-    monkeypatch.setattr("slurm_operator.kube.apply.lost_fields", forgetful)
+    """Nor once it is booked after all, or no longer wished for."""
     applier = Applier(client, MANAGER)
-    assert (await applier.apply(SERVICES, service(), store)).wrote
-    writes = len(server.writes)
-    assert not (await applier.apply(SERVICES, service(), store)).wrote
-    assert len(server.writes) == writes
+    for port, lost in ((80, ("spec.dropped",)), (81, ())):
+        monkeypatch.setattr("slurm_operator.kube.apply.lost_fields", lambda *_, lost=lost: lost)
+        assert (await applier.apply(SERVICES, service(port), store)).wrote
+        writes = len(server.writes)
+        assert not (await applier.apply(SERVICES, service(port), store)).wrote
+        assert len(server.writes) == writes
 
 
 async def test_a_repair_that_is_refused_stays_a_failure(

@@ -350,10 +350,16 @@ async def test_another_user_is_asked_for_in_every_request(tmp_path: Path) -> Non
 
 
 async def test_through_a_proxy(tmp_path: Path) -> None:
-    """TLS reaches from here to the server; the proxy passes bytes on."""
+    """TLS reaches from here to the server; the proxy passes bytes on, of requests and of watches."""
     async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url, tunnel() as (proxy, asked):
-        assert await who(config(url, **certificate("alice"), proxy=proxy)) == "alice"
-        assert asked == [f"CONNECT {url.removeprefix('https://')} HTTP/1.1"]
+        connect = f"CONNECT {url.removeprefix('https://')} HTTP/1.1"
+        async with Client(config(url, **certificate("alice"), proxy=proxy)) as client:
+            assert await client.version() == "alice"
+            assert asked == [connect]
+            events = client.watch(CONFIG_MAPS, "default")
+            await anext(events)
+            assert asked == [connect] * 2
+            await events.aclose()
     with pytest.raises(Unreachable, match="does not answer") as caught:
         await who(config(url, proxy=proxy))
     assert proxy in caught.value.hint
