@@ -178,7 +178,7 @@ async def test_a_connection_that_was_reset_is_not_used_again() -> None:
 async def test_a_negative_size_is_garbage(answer: bytes) -> None:
     async with serving({b"/a": answer}) as (server, read):
         with pytest.raises(Garbage):
-            await read("/a")
+            await asyncio.wait_for(read("/a"), 10)
         await asyncio.wait_for(server.closed.wait(), 10)
 
 
