@@ -249,6 +249,16 @@ class Applying:
         with pytest.raises(NotFound):
             await server.client.apply(WIDGETS, server.named("absent", status={}), manager="m", subresource="status")
 
+    async def test_the_status_of_a_pod_is_bound_to_an_identity(self, server: ContractServer) -> None:
+        made = await server.client.create(PODS, server.pod("p"))
+        status = {"conditions": [{"type": "example.com/A", "status": "True"}]}
+        wrong = server.named("p", meta={"uid": "11111111-2222-3333-4444-555555555555"}, status=status)
+        with pytest.raises(Invalid, match=r"metadata\.uid: Invalid value: .*: field is immutable"):
+            await server.client.apply(PODS, wrong, manager="m", subresource="status")
+        right = server.named("p", meta={"uid": made.metadata.uid}, status=status)
+        after = await server.client.apply(PODS, right, manager="m", subresource="status")
+        assert "example.com/A" in {condition.type for condition in after.status.conditions}
+
     async def test_bound_to_a_version(self, server: ContractServer) -> None:
         made = await server.client.create(CONFIG_MAPS, server.named("a"))
         await apply_data(server, "m", {"k": "v"})

@@ -214,8 +214,7 @@ class Reflector(Generic[T]):
     @property
     def refusal(self) -> ApiError | None:
         """Why the server does not let us read this, which waiting alone does not cure."""
-        lasting = isinstance(self.last_error, Forbidden | Invalid) and not isinstance(self.last_error, Gone)
-        return self.last_error if lasting else None
+        return self.last_error if isinstance(self.last_error, Forbidden | Invalid) else None
 
     def _hopeless(self, error: ApiError) -> bool:
         # A first 401 makes the client read its credentials anew; the second is an answer.

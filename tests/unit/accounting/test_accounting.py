@@ -28,6 +28,7 @@ from slurm_operator.runtime.daemon import Daemon
 from slurm_operator.runtime.plan import Result
 from slurm_operator.runtime.queue import Queue
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.errors import Unsupported
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.clock import FakeClock
@@ -299,3 +300,10 @@ def test_nothing_is_done_for_one_that_goes_or_is_not_known_yet() -> None:
     loading = decide(seen(refs=refs({}, loading=True)))
     assert loading.actions == ()
     assert loading.after
+
+
+def test_what_may_not_be_read_is_reported_and_nothing_is_made() -> None:
+    refused = Trouble("Forbidden", "Secret slurm/given may not be read: grant it")
+    plan = decide(seen(refs=refs({}, loading=True, refused=refused)))
+    assert (ready(plan), verdict(plan, "Degraded")) == (False, ("True", refused.reason, refused.message))
+    assert (applied(plan), deleted(plan)) == ({}, [])

@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
+from typing import Any
 
 import aiohttp
 import pytest
@@ -20,7 +22,12 @@ from slurm_operator.kube.kinds import PODS, Pod, PodStatus
 from slurm_operator.kube.lease import Elector
 from slurm_operator.kube.model import ObjectMeta
 from slurm_operator.runtime.caches import Caches
+from slurm_operator.slurm.errors import NotLeading
+from slurm_operator.slurm.known import Known
+from slurm_operator.slurm.model import NodeUpdate
+from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeSlurmrestd
 from tests.unit.desired import examples
 
 NAMES = {"app.kubernetes.io/name": "slurmrestd", "app.kubernetes.io/instance": "slurm"}
@@ -55,8 +62,45 @@ async def test_the_process_from_start_to_end(server: FakeApiServer) -> None:
     assert not lease["spec"].get("holderIdentity")
 
 
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> list[SlurmViews]:
+    """The views that processes make."""
+    made: list[SlurmViews] = []
+
+    class Views(SlurmViews):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(command, "SlurmViews", Views)
+    return made
+
+
+async def test_the_numbers_of_a_removed_cluster_leave_the_page(server: FakeApiServer, views: list[SlurmViews]) -> None:
+    (port,) = free_ports(1)
+    address, cluster = f"127.0.0.1:{port}", ("default", "gone")
+    options = parser().parse_args(["run", "--health-addr=0", f"--metrics-addr={address}"])
+
+    async def numbers() -> list[str]:
+        async with aiohttp.ClientSession() as session, session.get(f"http://{address}/metrics") as answer:
+            return [line for line in (await answer.text()).splitlines() if 'cluster="default/gone"' in line]
+
+    async with FakeSlurmrestd(FakeSlurm(time.time)) as slurm:
+        task = asyncio.create_task(command._serve(options, KubeConfig(server.url, namespace="default")))
+        try:
+            await until(lambda: server.log("watch", "nodes"))
+            view = views[0].set(cluster, slurm.url, KEY)
+            await until(lambda: isinstance(view.state, Known))
+            assert await numbers()
+            await views[0].remove(cluster)
+            assert await numbers() == []
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await asyncio.wait_for(task, 10) == 0
+
+
 async def test_without_the_lease_nothing_is_written(
-    server: FakeApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+    server: FakeApiServer, client: Client, views: list[SlurmViews], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Elector] = []
 
@@ -70,12 +114,21 @@ async def test_without_the_lease_nothing_is_written(
     begun = len(server.writes)
     words = ["run", "--leader-elect", "--health-addr=0", "--metrics-addr=0"]
     options = parser().parse_args(words)
-    task = asyncio.create_task(command._serve(options, KubeConfig(server.url, namespace="default")))
-    try:
-        await until(lambda: asked)
-    finally:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert await asyncio.wait_for(task, 10) == 0
+    slurm = FakeSlurm(time.time)
+    slurm.add_nodes("w-0")
+    async with FakeSlurmrestd(slurm) as slurmrestd:
+        task = asyncio.create_task(command._serve(options, KubeConfig(server.url, namespace="default")))
+        try:
+            await until(lambda: asked)
+            views[0].set(("default", "other"), slurmrestd.url, KEY)
+            slurm_client = views[0].client(("default", "other"))
+            assert slurm_client is not None
+            with pytest.raises(NotLeading):
+                await slurm_client.update_nodes(["w-0"], NodeUpdate(state=("DRAIN",), reason="ours"))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await asyncio.wait_for(task, 10) == 0
+    assert "DRAIN" not in slurm.nodes["w-0"].flags
     assert {line.resource for line in server.writes[begun:]} == {"leases"}
 
 

@@ -6,10 +6,27 @@ import msgspec
 import pytest
 
 from slurm_operator.api import RestApi
-from slurm_operator.cluster import UNREADABLE_SECONDS, Need, choose_restapi, in_cluster, shared_objects
-from slurm_operator.kube.kinds import POD_DISRUPTION_BUDGETS, SERVICES, PodDisruptionBudget, Service
+from slurm_operator.cluster import (
+    UNREADABLE_SECONDS,
+    ClusterReconciler,
+    Need,
+    choose_restapi,
+    in_cluster,
+    shared_objects,
+)
+from slurm_operator.kube import Client, KubeConfig
+from slurm_operator.kube.custom import NODESETS, RESTAPIS
+from slurm_operator.kube.events import Recorder
+from slurm_operator.kube.indexes import BY_CLUSTER, BY_CONTROLLER, cluster, controller
+from slurm_operator.kube.kinds import POD_DISRUPTION_BUDGETS, PODS, SERVICES, PodDisruptionBudget, Service
 from slurm_operator.kube.model import ChildMeta
+from slurm_operator.runtime.actions import Kube
+from slurm_operator.runtime.caches import Caches
 from slurm_operator.runtime.children import Children
+from slurm_operator.runtime.clock import SystemClock
+from slurm_operator.runtime.references import LOADING, REFUSED, References, Refs
+from slurm_operator.runtime.trouble import Trouble
+from slurm_operator.slurm.views import SlurmViews
 from tests.unit.controller.make import applied, deleted, deleting
 from tests.unit.desired import examples
 
@@ -78,3 +95,31 @@ def test_what_node_sets_share_is_deleted_after_the_last_worker() -> None:
 def test_where_slurmrestd_is_within_the_cluster() -> None:
     assert in_cluster(examples.restapi()) == "http://slurm-restapi.slurm:6820"
     assert in_cluster(examples.restapi("service: {port: 80}\n")) == "http://slurm-restapi.slurm:80"
+
+
+@pytest.mark.parametrize(
+    ("refs", "after"),
+    [
+        (Refs({}, {}, loading=True), LOADING),
+        (Refs({}, {}, loading=True, refused=Trouble("Forbidden", "not allowed")), REFUSED),
+    ],
+    ids=["not yet known", "refused"],
+)
+async def test_a_key_that_may_not_be_read_is_seldom_asked_for(refs: Refs, after: float) -> None:
+    """What is watched already is not given up: nothing says that the key has gone."""
+
+    class Keys(References):
+        def read(self, *args: Any, **names: Any) -> Refs:
+            return refs
+
+    async with Client(KubeConfig("http://127.0.0.1:1")) as client:
+        caches, views = Caches(client), SlurmViews(SystemClock())
+        caches.follow(NODESETS, indexers={BY_CONTROLLER: controller})
+        caches.follow(RESTAPIS, indexers={BY_CONTROLLER: controller})
+        caches.follow(PODS, indexers={BY_CLUSTER: cluster})
+        kube = Kube(client, Recorder(client, "test"), caches.stores, manager="test")
+        views.set(KEY, "http://127.0.0.1:1", b"k" * 32)
+        reconcile = ClusterReconciler(caches, Keys(caches), views, kube, in_cluster, lambda key, refusals: None)
+        assert (await reconcile(KEY)).after == after
+        assert KEY in views
+        await views.close()

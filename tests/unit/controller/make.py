@@ -28,6 +28,7 @@ from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, P
 from slurm_operator.runtime.plan import Action, InOrder, Plan
 from slurm_operator.runtime.references import Refs
 from slurm_operator.runtime.times import rfc3339
+from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.keys import KeyRing
 
 NOW = 1_800_000_000.0
@@ -65,11 +66,13 @@ def refs(
     config_maps: Mapping[str, Mapping[str, str]] | None = None,
     *,
     loading: bool = False,
+    refused: Trouble | None = None,
 ) -> Refs:
     return Refs(
         {name: secret(name, data) for name, data in (KEYS if secrets is None else secrets).items()},
         {name: config_map(name, data) for name, data in (config_maps or {}).items()},
         loading,
+        refused,
     )
 
 

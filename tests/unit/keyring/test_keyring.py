@@ -13,6 +13,8 @@ from slurm_operator.keyring import LONG, LOOK, TELLING, Cluster, Seen, decide
 from slurm_operator.kube.kinds import Pod, Secret, StatefulSet, Template, TemplateMeta
 from slurm_operator.kube.model import ChildMeta
 from slurm_operator.runtime.plan import Plan
+from slurm_operator.runtime.references import LOADING, REFUSED
+from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.keys import KeyRing
 from slurm_operator.slurm.known import Known, State, Unknown
 from slurm_operator.slurm.model import Node, Number
@@ -208,8 +210,9 @@ def test_without_a_good_key_everything_stays(given: dict[str, dict[str, bytes]])
 
 def test_nothing_is_done_before_the_answer_is_in() -> None:
     plan = decide(seen(OLD, None, refs=refs({}, loading=True)))
-    assert plan.actions == ()
-    assert plan.after
+    assert (plan.actions, plan.after) == ((), LOADING)
+    refused = decide(seen(OLD, None, refs=refs({}, loading=True, refused=Trouble("Forbidden", "not allowed"))))
+    assert (refused.actions, refused.after) == ((), REFUSED)
 
 
 def test_a_ring_that_nobody_uses_goes() -> None:

@@ -72,11 +72,18 @@ class Authority:
 
 
 @asynccontextmanager
-async def https(server: Pair, clients: Authority, folder: Path, refused: Collection[str] = ()) -> AsyncIterator[str]:
+async def https(
+    server: Pair,
+    clients: Authority,
+    folder: Path,
+    refused: Collection[str] = (),
+    opened: list[asyncio.Transport] | None = None,
+) -> AsyncIterator[str]:
     """Answers /version with the name in the client's certificate, and "Bearer ..." if it sent a token.
 
     While `refused` has an entry, connections that were used before are answered 401, as an API server answers once
-    the certificate of a connection has expired. A watch gets a bookmark whenever it asks for more.
+    the certificate of a connection has expired. A watch gets a bookmark whenever it asks for more. The connections
+    that requests come on are added to `opened`.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=clients.certificate.decode())
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -84,6 +91,8 @@ async def https(server: Pair, clients: Authority, folder: Path, refused: Collect
     used: set[asyncio.BaseTransport | None] = set()
 
     async def serve(request: web.BaseRequest) -> web.StreamResponse:
+        if opened is not None and request.transport is not None and request.transport not in opened:
+            opened.append(request.transport)
         if "watch" in request.query:
             return await _bookmarks(request)
         if refused and request.transport in used:

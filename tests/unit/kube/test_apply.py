@@ -1,6 +1,7 @@
 """Apply: nothing is sent at rest, drift is repaired, what belongs to others is never touched."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from slurm_operator.kube import (
 )
 from slurm_operator.kube.apply import lost_fields, stamped
 from slurm_operator.kube.clock import SystemClock
+from slurm_operator.kube.errors import Call
 from slurm_operator.kube.model import ChildMeta, ManagedFields
 from tests.fakes.apiserver import FakeApiServer, Refuse
 from tests.unit.kube.conftest import running, until
@@ -152,15 +154,14 @@ async def test_two_who_disagree_do_not_race(
 async def test_a_field_that_the_server_never_books_does_not_loop(
     server: FakeApiServer, client: Client, store: Store[Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forgetful(wanted: Any, meta: Any, manager: str) -> tuple[str, ...]:
-        return ("spec.dropped",)
-
-    monkeypatch.setattr("slurm_operator.kube.apply.lost_fields", forgetful)
+    """Nor once it is booked after all, or no longer wished for."""
     applier = Applier(client, MANAGER)
-    assert (await applier.apply(SERVICES, service(), store)).wrote
-    writes = len(server.writes)
-    assert not (await applier.apply(SERVICES, service(), store)).wrote
-    assert len(server.writes) == writes
+    for port, lost in ((80, ("spec.dropped",)), (81, ())):
+        monkeypatch.setattr("slurm_operator.kube.apply.lost_fields", lambda *_, lost=lost: lost)
+        assert (await applier.apply(SERVICES, service(port), store)).wrote
+        writes = len(server.writes)
+        assert not (await applier.apply(SERVICES, service(port), store)).wrote
+        assert len(server.writes) == writes
 
 
 async def test_a_repair_that_is_refused_stays_a_failure(
@@ -182,6 +183,27 @@ async def test_a_repair_that_is_refused_stays_a_failure(
     assert (await applier.apply(SERVICES, service(), store)).wrote
 
 
+async def test_what_stands_in_the_way_of_a_repair_is_taken_over(
+    client: Client, applier: Applier, store: Store[Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server refuses two ports of one name, and an apply alone would leave the port that another program set."""
+    real = client.apply
+
+    async def strict(res: Any, manifest: Any, **options: Any) -> Any:
+        tried = await real(res, manifest, **options, dry_run=True)
+        if len({port.name for port in tried.spec.ports}) < len(tried.spec.ports):
+            call = Call.on(res, "patch", "default", "svc")
+            raise Invalid(call, "Duplicate value", status=422, fields=("spec.ports[1].name",))
+        return await real(res, manifest, **options)
+
+    await applier.apply(SERVICES, service(), store)
+    await edit(client, store, {"spec": {"ports": [{"name": "main", "port": 7000}]}})
+    monkeypatch.setattr(client, "apply", strict)
+    assert (await applier.apply(SERVICES, service(), store)).wrote
+    assert [port.port for port in (await client.get(SERVICES, "svc", "default")).spec.ports] == [80]
+    assert not (await applier.apply(SERVICES, service(), store)).wrote
+
+
 async def test_what_the_server_does_not_book_is_forgotten_with_its_object(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,14 +219,9 @@ async def test_what_the_server_does_not_book_is_forgotten_with_its_object(
         store.remove(made)
 
 
-@pytest.mark.parametrize("port", [80, 81], ids=["same field", "other field"])
-async def test_an_object_made_meanwhile_is_not_taken_over(
-    server: FakeApiServer, client: Client, applier: Applier, monkeypatch: pytest.MonkeyPatch, port: int
-) -> None:
-    """Another program creates it after we looked and before we write."""
+def create_after_a_look(client: Client, monkeypatch: pytest.MonkeyPatch, make: Callable[[], Awaitable[Any]]) -> None:
+    """Another program, or a request of ours that was late, makes the object after we looked and before we write."""
     real, made = client.get, False
-    foreign = service(port) | {"metadata": {"name": "svc", "namespace": "default"}}
-    foreign["spec"] |= {"selector": {"app": "theirs"}} if port == 80 else {}
 
     async def get(*args: Any) -> Any:
         nonlocal made
@@ -213,15 +230,51 @@ async def test_an_object_made_meanwhile_is_not_taken_over(
         finally:
             if not made:
                 made = True
-                await client.create(SERVICES, foreign)
+                await make()
 
     monkeypatch.setattr(client, "get", get)
+
+
+@pytest.mark.parametrize("fault", [None, Refuse(422, "Invalid", "field is immutable")], ids=["accepted", "invalid"])
+@pytest.mark.parametrize("port", [80, 81], ids=["same field", "other field"])
+async def test_an_object_made_meanwhile_is_not_taken_over(
+    server: FakeApiServer,
+    client: Client,
+    applier: Applier,
+    monkeypatch: pytest.MonkeyPatch,
+    port: int,
+    fault: Refuse | None,
+) -> None:
+    foreign = service(port) | {"metadata": {"name": "svc", "namespace": "default"}}
+    foreign["spec"] |= {"selector": {"app": "theirs"}} if port == 80 else {}
+    create_after_a_look(client, monkeypatch, partial(client.create, SERVICES, foreign))
+    if fault is not None:
+        server.inject(fault, "apply", "services")
     with pytest.raises(NotOurs, match="was not made by us"):
         await applier.apply(SERVICES, service(80), Store[Service]())
     found = await client.get_raw(SERVICES, "svc", "default")
     assert "ownerReferences" not in found["metadata"]
     assert [item["port"] for item in found["spec"]["ports"]] == [port]
     assert found["spec"]["selector"] == foreign["spec"]["selector"]
+
+
+async def test_what_a_late_request_of_ours_made_is_kept(
+    client: Client, applier: Applier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = partial(client.apply, SERVICES, stamped(service()), manager=MANAGER)
+    create_after_a_look(client, monkeypatch, late)
+    store = Store[Service]()
+    await applier.apply(SERVICES, service(), store)
+    found = await client.get(SERVICES, "svc", "default")
+    assert found.metadata.controller is not None
+    assert [port.port for port in found.spec.ports] == [80]
+    assert not (await applier.apply(SERVICES, service(), store)).wrote
+
+
+async def test_an_object_that_cannot_be_made_is_refused_as_such(server: FakeApiServer, applier: Applier) -> None:
+    server.inject(Refuse(422, "Invalid", "no such port"), "apply", "services")
+    with pytest.raises(Invalid, match="no such port"):
+        await applier.apply(SERVICES, service(), Store[Service]())
 
 
 @pytest.mark.parametrize(

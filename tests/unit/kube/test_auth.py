@@ -187,6 +187,25 @@ async def test_a_rotation_ends_no_stream(tmp_path: Path) -> None:
             await events.aclose()
 
 
+async def test_a_rotation_leaves_no_connection_behind(tmp_path: Path) -> None:
+    """Certificates are renewed for as long as the process lives: each time the former connections are closed."""
+    cert, key = CLUSTER.issue("0").save(tmp_path, "me")
+    clock, opened = SettableClock(), list[asyncio.Transport]()
+    async with https(CLUSTER.issue("server"), CLUSTER, tmp_path, opened=opened) as url:
+        settings = config(url, certificate=Material(cert), key=Material(key))
+        async with Client(settings, clock=clock) as client:
+            for number in range(3):
+                assert await client.version() == str(number)
+                CLUSTER.issue(str(number + 1)).save(tmp_path, "me")
+                os.utime(cert, (number + 1, number + 1))
+                clock.ahead += 11
+            assert await client.version() == "3"
+            async with asyncio.timeout(10):
+                while sum(not transport.is_closing() for transport in opened) > 1:  # noqa: ASYNC110 - no event for it
+                    await asyncio.sleep(0.01)
+    assert len(opened) == 4
+
+
 def material(settings: KubeConfig) -> dict[str, Any]:
     return {"ca": settings.ca, "certificate": settings.certificate, "key": settings.key}
 
@@ -264,6 +283,26 @@ async def test_a_plugin_may_bring_a_certificate(tmp_path: Path) -> None:
         assert await who(config(url, exec=plugin(tmp_path, answer(**status)))) == "plugged"
 
 
+async def test_the_next_certificate_of_a_plugin_is_shown_on_a_new_connection(tmp_path: Path) -> None:
+    clock, said = SettableClock(), tmp_path / "said"
+
+    def certify(name: str) -> None:
+        pair, until = CLUSTER.issue(name), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(clock.now() + 60))
+        data = {"clientCertificateData": pair.certificate.decode(), "clientKeyData": pair.key.decode()}
+        said.write_text(answer(**data, expirationTimestamp=until))
+
+    certify("first")
+    login = plugin(tmp_path, f". {said}")
+    async with (
+        https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url,
+        Client(config(url, exec=login), clock=clock) as client,
+    ):
+        assert await client.version() == "first"
+        clock.ahead = 61
+        certify("second")
+        assert await client.version() == "second"
+
+
 @pytest.mark.parametrize(
     ("script", "says"),
     [
@@ -311,10 +350,16 @@ async def test_another_user_is_asked_for_in_every_request(tmp_path: Path) -> Non
 
 
 async def test_through_a_proxy(tmp_path: Path) -> None:
-    """TLS reaches from here to the server; the proxy passes bytes on."""
+    """TLS reaches from here to the server; the proxy passes bytes on, of requests and of watches."""
     async with https(CLUSTER.issue("server"), CLUSTER, tmp_path) as url, tunnel() as (proxy, asked):
-        assert await who(config(url, **certificate("alice"), proxy=proxy)) == "alice"
-        assert asked == [f"CONNECT {url.removeprefix('https://')} HTTP/1.1"]
+        connect = f"CONNECT {url.removeprefix('https://')} HTTP/1.1"
+        async with Client(config(url, **certificate("alice"), proxy=proxy)) as client:
+            assert await client.version() == "alice"
+            assert asked == [connect]
+            events = client.watch(CONFIG_MAPS, "default")
+            await anext(events)
+            assert asked == [connect] * 2
+            await events.aclose()
     with pytest.raises(Unreachable, match="does not answer") as caught:
         await who(config(url, proxy=proxy))
     assert proxy in caught.value.hint

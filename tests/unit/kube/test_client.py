@@ -227,6 +227,9 @@ async def test_a_broken_connection_is_tried_again_only_where_that_is_safe(
     assert seen == [("POST", "<error>")]
     server.inject(Disconnect(), "apply", "configmaps")
     assert (await client.apply(CONFIG_MAPS, config_map(k="1"), manager="me")).data == {"k": "1"}
+    server.inject(Disconnect(after_effect=True), "apply", "configmaps")
+    with pytest.raises(Unreachable):  # a second try would find what the first has made, and take it for another's
+        await client.apply_new(CONFIG_MAPS, config_map(name="b"), manager="me")
 
 
 @pytest.mark.parametrize("fault", [Hang(), Delay(5.0)])

@@ -43,6 +43,14 @@ def test_a_pod_says_what_slurm_says() -> None:
     }
 
 
+def test_only_the_pod_that_was_seen_is_told() -> None:
+    """A worker that was replaced has a successor of the same name, which is not in the state of its predecessor."""
+    seen = pod()
+    found = writes(seen, record("gpu-0", "ALLOCATED")).conditions
+    assert found is not None
+    assert found["metadata"]["uid"] == seen.metadata.uid
+
+
 def showing(*conditions: Condition) -> Pod:
     """A pod that shows these conditions beside Ready."""
     shown = pod()

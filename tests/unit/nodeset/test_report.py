@@ -49,6 +49,16 @@ def test_at_rest_there_is_nothing_to_do() -> None:
     assert of.nodeset.status.condition("Ready").status == "True"  # type: ignore[union-attr] # it is there
 
 
+@pytest.mark.parametrize("replicas", [1, 2], ids=["with a drain", "alone"])
+def test_a_report_is_for_the_nodeset_that_was_seen(replicas: int) -> None:
+    """One that was deleted and made again under the same name has neither the counts nor the drains of the first."""
+    wanted = nodeset(replicas)
+    seen = world(wanted, *pods(0, 1, rev=revision(wanted)), slurm=known(*records(0, 1)))
+    (report,) = planned(seen, ApplyStatus)
+    assert bool(report.manifest["status"]["drains"]) is (replicas == 1)
+    assert report.manifest["metadata"]["uid"] == wanted.metadata.uid
+
+
 def test_losing_slurm_changes_the_report_and_nothing_else() -> None:
     of = settled()
     lost = replace(of, slurm=Unknown(NOW, "slurmrestd does not answer", error=Unreachable("GET nodes/")))

@@ -15,8 +15,12 @@ from slurm_operator.kube.kinds import CONFIG_MAPS, EVENTS, NODES, PODS, SECRETS,
 from slurm_operator.kube.resource import Manifest, Resource
 from slurm_operator.kube.store import Store
 from slurm_operator.runtime.actions import Apply, ApplyStatus, Create, Delete, Kube, Patch, RecordEvent
+from slurm_operator.runtime.children import reported, unread
+from slurm_operator.runtime.conditions import summed_up
 from slurm_operator.runtime.execute import execute
 from slurm_operator.runtime.plan import InOrder
+from slurm_operator.runtime.references import Refs
+from slurm_operator.runtime.trouble import Trouble
 from tests.fakes.apiserver import FakeApiServer, Refuse
 from tests.fakes.clock import FakeClock
 
@@ -151,6 +155,20 @@ async def test_the_report_on_a_predecessor_is_not_written(hands: Hands, client: 
     assert (await client.get(NODESETS, "n", "default")).status.replicas == 0
     assert (await ApplyStatus(NODESETS, replicas(second.metadata.uid, 2)).run(hands)).wrote
     assert (await client.get(NODESETS, "n", "default")).status.replicas == 2
+
+
+@pytest.mark.parametrize("refused", [True, False], ids=["reference refused", "ready"])
+async def test_no_kind_reports_on_a_successor(hands: Hands, client: Client, refused: bool) -> None:
+    """What was decided about an object is not written to the one that took its name meanwhile."""
+    first = await client.create(NODESETS, NODE_SET)
+    refs = Refs({}, {}, loading=True, refused=Trouble("Forbidden", "Secret a/b may not be read"))
+    ready = reported(NODESETS, first, summed_up(waiting="", done="all is well"), 0.0)
+    actions = unread(NODESETS, first, refs, 0.0).actions if refused else tuple(ready)
+    assert any(isinstance(action, ApplyStatus) for action in actions)
+    await client.delete(NODESETS, "n", "default")
+    await client.create(NODESETS, NODE_SET)
+    await execute(actions, hands)
+    assert (await client.get(NODESETS, "n", "default")).status.conditions == ()
 
 
 async def test_a_change_meanwhile_does_not_hold_up_the_report(hands: Hands, client: Client) -> None:

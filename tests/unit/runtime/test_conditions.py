@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurm_operator.api import RESTAPI
@@ -49,6 +49,8 @@ def test_any_reason_becomes_one_that_the_api_accepts(given: str, told: str) -> N
 
 
 @given(st.text(max_size=2000))
+@example("x" * 2000)
+@example("9" * 2000)
 def test_no_reason_breaks_the_pattern(given: str) -> None:
     (condition,) = stated([Verdict("Degraded", "True", given, "")], (), 1, NOW)
     pattern = schema(RESTAPI)["properties"]["status"]["properties"]["conditions"]["items"]["properties"]["reason"]

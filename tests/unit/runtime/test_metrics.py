@@ -150,6 +150,33 @@ async def test_a_removed_cluster_leaves_no_numbers_behind(clock: FakeClock) -> N
     await views.close()
 
 
+class SlowToClose(FakeTransport):
+    async def close(self) -> None:
+        await asyncio.sleep(5)
+
+
+async def test_a_cluster_that_returns_while_it_is_removed_keeps_its_new_numbers(clock: FakeClock) -> None:
+    """Its connections may take long to close; what they still do counts for nobody."""
+    slurm, requests, metrics = FakeSlurm(clock.now), SlurmMetrics(), Metrics()
+    slurm.add_nodes("w-[0-4]")
+    metrics.registry.register(requests)
+    views = SlurmViews(clock, transport=lambda: SlowToClose(slurm), observe=requests.observe, forget=requests.forget)
+    view = views.set(("red", "slurm"), "http://slurm", KEY)
+    await clock.sleep(10)
+    slurm.fault = slow(2)
+    late = asyncio.create_task(view.drain(["w-0"], "slurm-operator: x"))
+    await clock.sleep(1)
+    slurm.fault = None
+    removing = asyncio.create_task(views.remove(("red", "slurm")))
+    await clock.sleep(0.1)
+    views.set(("red", "slurm"), "http://slurm", KEY)
+    await asyncio.gather(late, removing)
+    shown = {dict(labels)["call"] for name, labels in scrape(metrics) if name == "slurm_operator_slurm_requests_total"}
+    assert "GET nodes" in shown
+    assert not [call for call in shown if call.startswith("POST")]
+    await views.close()
+
+
 async def test_leadership_watches_and_the_loop(client: Client, clock: FakeClock) -> None:
     caches, lag, background = Caches(client, clock=clock), LoopLag(clock=clock), Background(clock)
     caches.follow(PODS)

@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 
 import pytest
 
+from slurm_operator.slurm.errors import Garbage
 from slurm_operator.slurm.transport import GONE_SECONDS, HttpTransport
 
 
@@ -46,13 +48,19 @@ class Server:
         """Bytes that are sent when `stray` is set, behind whatever was sent before."""
         self.stray = asyncio.Event()
         self.sent = asyncio.Event()
+        self.hanging = asyncio.Event()
+        """Set once a path was asked for that has no answer."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.opened += 1
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self.answers.get(head.split(b" ")[1], b""))
+                found = self.answers.get(head.split(b" ")[1])
+                if found is None:
+                    self.hanging.set()
+                    continue
+                writer.write(found)
                 await writer.drain()
                 if self.later:
                     await self.stray.wait()
@@ -118,17 +126,60 @@ async def test_trailers_of_a_chunked_answer_are_not_the_next_answer() -> None:
         assert [await read("/a"), await read("/b")] == [b"a", b"b"]
 
 
-async def test_a_read_that_is_given_up_closes_its_connection() -> None:
-    """A deadline that passes on a kept connection must not leave the socket open."""
+@pytest.mark.parametrize("before", [["/a"], []], ids=["kept", "new"])
+async def test_a_read_that_is_given_up_closes_its_connection(before: list[str]) -> None:
+    """A deadline that passes must not leave the socket open, whether the connection was used before or not."""
     async with serving({b"/a": answer_of(b"a")}) as (server, read):
-        assert await read("/a") == b"a"
+        for path in before:
+            await read(path)
         hanging = asyncio.create_task(read("/hangs"))
-        await asyncio.sleep(0)
+        await asyncio.wait_for(server.hanging.wait(), 10)
         hanging.cancel()
         await asyncio.wait([hanging])
         await asyncio.wait_for(server.closed.wait(), 10)
         assert await read("/a") == b"a"
         assert server.opened == 2
+
+
+async def test_a_connection_that_was_reset_is_not_used_again() -> None:
+    opened = 0
+
+    async def answer_and_reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer_of(b"a"))
+        await writer.drain()
+        await read.wait()
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+
+    transport, read = HttpTransport(), asyncio.Event()
+    async with await asyncio.start_server(answer_and_reset, "127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/a"
+        for _ in range(2):
+            async with transport.request("GET", url, {}, None) as response:
+                assert [chunk async for chunk in response.chunks()] == [b"a"]
+            read.set()
+            with pytest.raises(ConnectionResetError):
+                await asyncio.wait_for(transport._idle[0]._writer.wait_closed(), 10)
+        await transport.close()
+    assert opened == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabcde\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nabcde",
+    ],
+    ids=["chunk", "whole"],
+)
+async def test_a_negative_size_is_garbage(answer: bytes) -> None:
+    async with serving({b"/a": answer}) as (server, read):
+        with pytest.raises(Garbage):
+            await asyncio.wait_for(read("/a"), 10)
+        await asyncio.wait_for(server.closed.wait(), 10)
 
 
 async def test_a_connection_is_not_kept_if_its_answer_could_not_be_used() -> None:

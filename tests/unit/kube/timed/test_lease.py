@@ -132,8 +132,11 @@ async def test_a_lease_taken_by_another_ends_leadership(client: Client, clock: F
 
 
 async def test_a_deleted_lease_is_made_again(client: Client, clock: FakeClock) -> None:
+    """By the next renewal, and not one later: a standby takes a lease that is missing."""
     async with leading(elector(client, clock, "a")) as task:
         await client.delete(LEASES, "slurm-operator", "default")
+        await asyncio.sleep(3)
+        assert await holder(client) == "a"
         await asyncio.sleep(10)
         assert not task.done()
         assert await holder(client) == "a"
@@ -210,3 +213,23 @@ async def test_a_write_that_waits_is_not_sent_after_the_lease(server: FakeApiSer
         with pytest.raises(NotLeading):
             await write
         assert len(server.log("create", "configmaps")) == 1
+
+
+async def test_a_write_is_not_sent_if_its_credentials_came_after_the_lease(
+    server: FakeApiServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A credential plugin may run for longer than the lease lasts."""
+    clock = PausedClock()
+    candidate = elector(client, clock, "a")
+    client.may_write = candidate.may_write
+    real = client._credentials.header
+
+    async def late() -> str:
+        clock.paused_seconds = 60.0
+        return await real()
+
+    async with leading(candidate):
+        monkeypatch.setattr(client._credentials, "header", late)
+        with pytest.raises(NotLeading):
+            await client.create(CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "default"}})
+        assert server.log("create", "configmaps") == []
