@@ -166,6 +166,8 @@ def check_patience(history: History) -> None:
     going = {name: cause for cause, name in _going(history)}
     for pod in history.machines.pods():
         name = pod.spec.hostname
+        if pod.status.phase != "Running" and _nowhere_to_run(history):
+            continue  # It takes the place of a busy worker; what became of its predecessor stays in the status.
         if name in going and not history.slurm.needed_by(name) and not _is_claimed(history, name):
             raise RuleBrokenError(Rule.DEADLINES_KILL_NOTHING, f"{name} is free and should be gone ({going[name]})")
     busy = [name for name in going if history.slurm.jobs_on(name)]
