@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_operator.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, ServerError
-from slurm_operator.kube.kinds import CONFIG_MAPS, LEASES, NAMESPACES, PODS, SECRETS
+from slurm_operator.kube.kinds import CONFIG_MAPS, LEASES, NAMESPACES, PODS, SECRETS, SERVICES
 from tests.contract.server import WIDGETS, ContractServer, Json
 
 WIDGET_TYPE: Json = {"apiVersion": WIDGETS.api_version, "kind": WIDGETS.kind}
@@ -187,6 +187,12 @@ class Writing:
     async def test_a_pod_needs_a_container(self, server: ContractServer) -> None:
         with pytest.raises(Invalid, match=r"spec\.containers"):
             await server.client.create(PODS, server.named("p", spec={"containers": []}))
+
+    async def test_a_name_of_a_port_is_used_once(self, server: ContractServer) -> None:
+        ports = [{"name": "web", "port": port} for port in (80, 81)]
+        with pytest.raises(Invalid, match="Duplicate value") as refused:
+            await server.client.create(SERVICES, server.named("s", spec={"ports": ports}))
+        assert refused.value.fields == ("spec.ports[1].name",)
 
     async def test_nothing_new_in_a_namespace_that_goes(self, server: ContractServer) -> None:
         await server.client.create(CONFIG_MAPS, server.named("a", meta={"finalizers": ["example.com/hold"]}))

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from slurm_operator.api import RestApi, names
+from slurm_operator.cli.manifests import cluster_rules
 from slurm_operator.cli.wiring import Operator, Settings
 from slurm_operator.kube.client import Client
 from slurm_operator.kube.config import KubeConfig
@@ -25,6 +26,7 @@ from slurm_operator.slurm.conf.parser import parse
 from slurm_operator.slurm.conf.writer import STAMP
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.apiserver import FakeApiServer, Refusal, Writer
+from tests.fakes.apiserver.server import Request
 from tests.fakes.slurmrestd import KEY, FakeSlurm, FakeSlurmrestd
 
 Json = dict[str, Any]
@@ -57,6 +59,8 @@ class World:
         """What the sidecar of slurmctld writes instead of having delivered a configuration; `{}` is its hash."""
         self.bad_word = ""
         """What a configuration has that is not delivered."""
+        self.quota = ""
+        """What the API server says against every new pod of a StatefulSet or Deployment."""
 
     # What a user does
 
@@ -135,11 +139,15 @@ class World:
         for pod in self._pods_of(workload):
             if int(pod["metadata"]["name"].rpartition("-")[2]) >= spec["replicas"]:
                 self._remove(pod)
-        count = spec["replicas"]
-        status = {
+        count = len(self._pods_of(workload)) if self.quota else spec["replicas"]
+        status: Json = {
             "observedGeneration": meta["generation"],
             **dict.fromkeys(("replicas", "readyReplicas", "updatedReplicas", "availableReplicas"), count),
         }
+        if self.quota and kind == "Deployment":
+            status["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": self.quota}]
+        elif "conditions" in workload.get("status", {}):
+            status["conditions"] = None
         if workload.get("status") != status:
             self.cluster.patch(
                 self.cluster.kind(kind), meta["name"], meta["namespace"], {"status": status}, writer=STATUS
@@ -157,9 +165,27 @@ class World:
                 self._remove(found)
         if found is not None:
             return
+        if self.quota:
+            self._refuse_pod(kind, workload)
+            return
         manifest = copy.deepcopy(template)
         manifest["metadata"] |= {"name": name, "ownerReferences": [owner]}
         self.create({"apiVersion": "v1", "kind": "Pod", **manifest}, meta["namespace"])
+
+    def _refuse_pod(self, kind: str, workload: Json) -> None:
+        """Tell of it as Kubernetes does, by an event."""
+        namespace, events = workload["metadata"]["namespace"], self.cluster.kind("Event", "events.k8s.io/v1")
+        uid = workload["metadata"]["uid"]
+        told = (event["regarding"].get("uid") for event in self.cluster.list(events, namespace))
+        if kind == "StatefulSet" and uid not in told:
+            event = {
+                "metadata": {"name": f"refused-{uid}"},
+                "regarding": {"kind": kind, "name": workload["metadata"]["name"], "uid": uid},
+                "reason": names.EVENT_FAILED_CREATE,
+                "note": self.quota,
+                "deprecatedLastTimestamp": self.cluster.timestamp(),
+            }
+            self.cluster.create(events, event, namespace)
 
     def _pods_of(self, workload: Json) -> list[Json]:
         uid = workload["metadata"]["uid"]
@@ -314,6 +340,13 @@ async def world(*clusters: Key) -> AsyncIterator[World]:
         finally:
             kubernetes.cancel()
             await asyncio.gather(kubernetes, return_exceptions=True)
+
+
+def not_allowed(requests: Iterable[Request]) -> set[tuple[str, str]]:
+    """Return verbs and resources of requests for which the role of an installed operator gives no right."""
+    rules = [(verb, name) for rule in cluster_rules() for verb in rule["verbs"] for name in rule["resources"]]
+    asked = {("patch" if found.verb == "apply" else found.verb, found.resource) for found in requests}
+    return {found for found in asked if found[1]} - {*rules}
 
 
 def quick_host_keys() -> dict[str, bytes]:

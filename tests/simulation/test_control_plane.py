@@ -9,7 +9,17 @@ from slurm_operator import loginset
 from slurm_operator.api import names
 from slurm_operator.nodeset import observe
 from tests.fakes.apiserver import Disconnect, Refuse
-from tests.simulation.control_plane import KINDS, World, example, keys, quick_host_keys, token, until, world
+from tests.simulation.control_plane import (
+    KINDS,
+    World,
+    example,
+    keys,
+    not_allowed,
+    quick_host_keys,
+    token,
+    until,
+    world,
+)
 
 HERE = "slurm"
 
@@ -65,6 +75,7 @@ async def test_the_example_comes_up(here: World) -> None:
     told = set(here.events(HERE))
     assert {(kind, "Ready") for kind in KINDS if kind != "NodeSet"} <= told
     assert ("Controller", names.EVENT_CREATE_SUCCEEDED) in told
+    assert not_allowed(here.server.requests) == set()
 
 
 async def test_what_kubernetes_writes_about_our_services_wakes_nobody(here: World) -> None:

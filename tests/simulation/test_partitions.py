@@ -109,6 +109,18 @@ async def test_a_partition_of_extra_conf_stays_until_no_job_names_it(here: World
         await until(lambda: progress(here) == "" and here.all_ready(HERE), 60)
 
 
+async def test_a_partition_of_extra_conf_goes_with_its_nodes(here: World) -> None:
+    """slurmctld ends with a partition whose nodes nothing defines any more."""
+    extra = str(here.get("Controller", "slurm", HERE)["spec"]["extraConf"])
+    mine = f"{extra}NodeSet=special Feature=special\nPartitionName=night Nodes=special State=UP\n"
+    here.change("Controller", "slurm", HERE, {"spec": {"extraConf": mine}})
+    async with here.operator():
+        await until(lambda: here.all_ready(HERE) and "night" in partitions(here))
+        here.change("Controller", "slurm", HERE, {"spec": {"extraConf": extra}})
+        await until(lambda: "NodeSet=special" not in conf(here))
+        assert "special" not in conf(here)
+
+
 async def test_a_partition_that_slurmctld_refused_does_not_stand_in_the_way_of_its_removal(here: World) -> None:
     extra = str(here.get("Controller", "slurm", HERE)["spec"]["extraConf"])
     bad = f"{extra}PartitionName=night Nodes=small MaxTime=2x\n"

@@ -14,8 +14,10 @@ import msgspec
 import pytest
 
 from slurm_operator.api import NodeSet
+from slurm_operator.api.nodeset import Drain, NodeSetStatus
 from slurm_operator.controller.partitions import ClosedPartitions, LookAtPartitions
 from slurm_operator.kube.resource import Key
+from slurm_operator.nodeset import partition
 from slurm_operator.nodeset.hands import Memory
 from slurm_operator.nodeset.observe import Observer
 from slurm_operator.nodeset.reconcile import DEADLINE_SECONDS, NodeSetReconciler
@@ -71,9 +73,10 @@ class Clusters:
         self.workers = Workers("nodeset", self.queue, self._pass, deadline=DEADLINE_SECONDS, clock=self.clock)
         self.began: list[Key] = []
         self.done: dict[Key, asyncio.Event] = {}
+        self.status = NodeSetStatus()
 
     def _observe(self, key: Key, memory: Memory) -> World:
-        wanted = _nodeset(key)
+        wanted = msgspec.structs.replace(_nodeset(key), status=self.status)
         mine = [pod(f"gpu-{n}", ip="10.0.0.1", revision=revision(wanted), created=-1000) for n in range(self.size)]
         view = self.views.get((key[0], "slurm"))
         assert view is not None
@@ -145,6 +148,29 @@ def test_sick_clusters_hold_up_no_other(fault: fake.Fault) -> None:
         assert {key[0] for key in clusters.began} == {*sick, WELL[0]}
         assert max(waited) < 0.1
         assert clusters.drained(WELL[0]) == clusters.size
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("call", ["GET job/", "GET partitions/"])
+def test_what_only_a_report_needs_holds_up_no_other_cluster(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs the jobs that are waited for for long, and whether a partition is open."""
+    monkeypatch.setattr(partition, "is_asked", lambda world: True)
+
+    async def main() -> None:
+        sick = [(f"sick-{number}", "gpu") for number in range(SICK)]
+        clusters = Clusters(*(namespace for namespace, _ in sick), WELL[0])
+        drained = Drain(cause="scale-in", nodes="gpu-[0-3]", since="2020-01-01T00:00:00Z")
+        clusters.status = NodeSetStatus(drains=(drained,))
+        async with clusters.running():
+            for namespace, _ in sick:
+                clusters.slurms[namespace].fault = only(fake.hang(), lambda asked: asked.startswith(call))
+            passes = asyncio.gather(*map(clusters.seconds_until_done, sick))
+            await asyncio.sleep(0.1)
+            waited = [await clusters.seconds_until_done(WELL) for _ in range(10)]
+            assert max(waited) < 0.1
+            assert min(await passes) >= partition.ANSWER_SECONDS, "each has waited for an answer"
+            assert all(clusters.slurms[namespace].count(call) for namespace, _ in sick)
 
     run_virtual(main())
 

@@ -80,6 +80,17 @@ def refuse_bad(kind: Kind, obj: Json) -> None:
             raise invalid(kind, name, f"data[{key}]", f'Invalid value: "{key}": a valid config key must consist of ...')
     if kind.resource == "pods" and not (obj.get("spec") or {}).get("containers"):
         raise invalid(kind, name, "spec.containers", "Required value", "FieldValueRequired")
+    if kind.resource == "services":
+        _refuse_twin_ports(kind, obj)
+
+
+def _refuse_twin_ports(kind: Kind, service: Json) -> None:
+    names: set[str] = set()
+    for index, port in enumerate((service.get("spec") or {}).get("ports") or ()):
+        if port.get("name") in names:
+            why = f'Duplicate value: "{port["name"]}"'
+            raise invalid(kind, service["metadata"]["name"], f"spec.ports[{index}].name", why, "FieldValueDuplicate")
+        names |= {port["name"]} if port.get("name") else set()
 
 
 def refuse_forbidden_change(kind: Kind, old: Json, new: Json) -> None:

@@ -29,7 +29,7 @@ from slurm_operator.runtime.plan import Result
 from slurm_operator.runtime.queue import Queue
 from slurm_operator.runtime.times import rfc3339
 from slurm_operator.runtime.trouble import Trouble
-from slurm_operator.slurm.errors import Unsupported
+from slurm_operator.slurm.errors import DatabaseDown, Unreachable, Unsupported
 from slurm_operator.slurm.views import SlurmViews
 from tests.fakes.clock import FakeClock
 from tests.unit.controller.make import (
@@ -185,7 +185,7 @@ def test_a_slurmdbd_that_keeps_silent_waits_for_its_database(daemon: Pod, reason
         ({"cluster": None, "ask_in": 0.0}, False, False),
         ({"ask_in": 3.0}, False, False),
         ({"ask_in": 0.0}, True, False),
-        ({"ask_in": 0.0, "database": Asked(0.0, CONFIRMED - 1)}, True, False),
+        ({"ask_in": 0.0, "database": Asked(0.0, failures=1)}, True, False),
         ({"ask_in": 0.0, "database": Asked(0.0, CONFIRMED)}, True, True),
         ({"ask_in": 3.0, "database": Asked(0.0, CONFIRMED)}, False, True),
         ({"cluster": None, "database": Asked(0.0, CONFIRMED), "used": False}, False, False),
@@ -247,6 +247,25 @@ async def test_a_slurm_that_does_not_answer_holds_no_worker() -> None:
         await all_asked.wait()
     queue.shut_down()
     await running
+
+
+@pytest.mark.parametrize("silence", [Unreachable("GET clusters/"), TimeoutError()])
+async def test_only_slurmdbd_says_that_its_database_is_lost(silence: Exception) -> None:
+    """Without an answer of slurmrestd what was heard before stands."""
+    answers = iter([silence, silence, DatabaseDown("GET clusters/"), silence, DatabaseDown("GET clusters/"), silence])
+
+    class Moody:
+        async def accounting_clusters(self) -> None:
+            raise next(answers)
+
+    class Views:
+        def client(self, _: object) -> Moody:
+            return Moody()
+
+    key = ("slurm", "slurm")
+    databases = Databases(cast("SlurmViews", Views()), SystemClock())
+    assert [await databases.ask(key, key) for _ in range(6)] == [False, False, False, False, True, False]
+    assert databases.asked(key).failures == CONFIRMED
 
 
 async def test_a_slurmrestd_that_does_not_know_of_accounting_is_seldom_asked() -> None:

@@ -203,8 +203,20 @@ def test_words_and_addresses() -> None:
 
 
 @pytest.mark.parametrize(("words", "seconds"), [([], 3600), (["--report-waiting-after", "90m"], 5400)])
-def test_after_how_long_jobs_that_are_waited_for_are_reported(words: list[str], seconds: float) -> None:
-    assert parser().parse_args(["run", *words]).report_waiting_after == seconds
+async def test_after_how_long_jobs_that_are_waited_for_are_reported(
+    words: list[str], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Made(Exception):  # noqa: N818 - ends the process where the operator would begin
+        pass
+
+    def made(*parts: object) -> None:
+        raise Made(parts[-1])
+
+    monkeypatch.setattr(command, "Operator", made)
+    options = parser().parse_args(["run", *words])
+    with pytest.raises(Made) as found:
+        await command._serve(options, KubeConfig("http://127.0.0.1"))
+    assert found.value.args[0].report_waiting_after == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "-1h"])

@@ -87,9 +87,10 @@ def test_in_place_a_configuration_counts_as_delivered_when_slurmctld_has_accepte
         assert "correct extraConf" in told
 
 
-def test_what_another_pod_said_counts_for_nothing() -> None:
+@pytest.mark.parametrize("line", ["refused {}: Bad value", "accepted {}"])
+def test_what_another_pod_said_counts_for_nothing(line: str) -> None:
     controller = reported_before(examples.controller(INPLACE), "before")
-    heard = read_log("uid-of-its-predecessor", f"refused {config_hash(controller, ControllerFacts())}: Bad value")
+    heard = read_log("uid-of-its-predecessor", line.replace("{}", config_hash(controller, ControllerFacts())))
     plan = decide(seen(controller, live(controller), pod(), heard=heard))
     assert (degraded(plan), status(plan)["deliveredConfigHash"]) == ("", "before")
 

@@ -164,6 +164,17 @@ async def test_a_field_that_the_server_never_books_does_not_loop(
         assert len(server.writes) == writes
 
 
+async def test_an_element_that_has_the_name_of_ours_is_removed(
+    client: Client, applier: Applier, store: Store[Service]
+) -> None:
+    """A list by ports: where somebody changed a port, an apply alone adds ours beside it and is refused."""
+    await applier.apply(SERVICES, service(), store)
+    await edit(client, store, {"spec": {"ports": [{"name": "main", "port": 7000}]}})
+    assert (await applier.apply(SERVICES, service(), store)).wrote
+    found = await client.get_raw(SERVICES, "svc", "default")
+    assert [(port["name"], port["port"]) for port in found["spec"]["ports"]] == [("main", 80)]
+
+
 async def test_a_repair_that_is_refused_stays_a_failure(
     server: FakeApiServer, client: Client, applier: Applier, store: Store[Service], clock: SteppedClock
 ) -> None:

@@ -71,11 +71,12 @@ def at_version(meta: UserMeta) -> UserMeta:
 def test_a_nodeset_that_is_deleted_makes_no_children(
     there: set[int], ended: set[int], state: tuple[str, ...], mode: str, answers: bool
 ) -> None:
-    """Workers are missing, have ended, are of an old revision or in the other mode, and Slurm may not answer."""
+    """Workers are missing, unplaced, have ended, are old or in the other mode, and Slurm may not answer."""
     wanted = nodeset(5, deleting=True, scalingMode=mode, **FULL)
     gone = [pod(f"gpu-{number}", phase="Failed", ip="", revision="old") for number in ended]
+    unplaced = pod("gpu-7", node="", phase="Pending", ready=None, ip="", revision="old")
     slurm = known(*records(*there, state=state)) if answers else Unknown(NOW, "no answer")
-    assert children(world(wanted, *pods(*there, rev="old"), *gone, slurm=slurm)) == set()
+    assert children(world(wanted, *pods(*there, rev="old"), *gone, unplaced, slurm=slurm)) == set()
 
 
 @pytest.mark.parametrize("mode", ["StatefulSet", "DaemonSet"])

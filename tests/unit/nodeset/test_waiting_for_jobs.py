@@ -141,6 +141,13 @@ def test_a_job_whose_details_cannot_be_read_is_named_nevertheless() -> None:
     assert "`scancel 7`" in told["message"]
 
 
+def test_a_user_whose_name_slurm_does_not_know_is_named_by_number() -> None:
+    """Users may exist on login pods only."""
+    told = waiting(leaving(HOUR + 1, job_facts={7: job(7, user_name="", user_id=2001)}))
+    assert told is not None
+    assert "job 7 of user 2001 on gpu-0" in told["message"]
+
+
 def test_a_job_without_a_time_limit_says_so() -> None:
     told = waiting(leaving(HOUR + 1, job_facts={7: job(7, time_limit=Number(set=True, infinite=True))}))
     assert told is not None

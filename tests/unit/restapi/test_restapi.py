@@ -10,6 +10,7 @@ from slurm_operator.kube.kinds import DEPLOYMENTS, SERVICES, Deployment
 from slurm_operator.restapi import Seen, decide
 from slurm_operator.runtime.children import Children
 from slurm_operator.runtime.daemon import Daemon
+from slurm_operator.slurm.conf.writer import stamped
 from tests.unit.controller.make import (
     NOW,
     applied,
@@ -72,6 +73,10 @@ def test_a_new_slurm_conf_restarts_slurmrestd() -> None:
     assert not [source for volume in volumes for source in volume["projected"]["sources"] if "secret" in source]
     assert annotations(decide(seen(conf={"slurm.conf": "ClusterName=other\n"}))) != before
     assert annotations(decide(seen(conf={**CONF, "cgroup.conf": "x"}))) == before
+    delivered = [stamped(CONF["slurm.conf"], config_hash) for config_hash in ("1" * 64, "2" * 64)]
+    assert [annotations(decide(seen(conf={"slurm.conf": text}))) for text in delivered] == [before, before], (
+        "the hash in its last line changes with other files too"
+    )
 
 
 def test_without_configuration_it_waits_for_its_controller() -> None:

@@ -93,6 +93,7 @@ def test_how_it_is_summed_up(about: dict[str, object], ready: bool, progressing:
     assert verdicts["Progressing"].status == ("True" if progressing == "Working" else "False")
     assert verdicts["Degraded"].reason == degraded
     assert verdicts["Ready"].message == ("done" if ready else about["waiting"] or verdicts["Degraded"].message)
+    assert verdicts["Progressing"].message == ("" if ready else verdicts["Ready"].message), "kubectl get shows this one"
 
 
 def workload(generation: int = 1, observed: int = 1, updated: int = 2, ready: int = 2, replicas: int = 2) -> Deployment:

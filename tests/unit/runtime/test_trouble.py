@@ -104,6 +104,13 @@ def test_what_keeps_a_pod_from_running(found: Pod, reason: str, named: str) -> N
     assert named in (trouble.message if trouble else "")
 
 
+def test_only_workers_are_told_to_share_a_node() -> None:
+    """The field of a NodeSet is no help for slurmctld, which may have anti-affinity of its own."""
+    found = trouble_of([pod(conditions=(APART,))])
+    assert found is not None
+    assert "oversubscribeNode" not in found.message
+
+
 def test_a_node_that_is_known_to_be_lost_is_named_whatever_the_pod_says() -> None:
     running = pod(conditions=(Condition(type="Ready", status="False"),), terminating=True)
     assert trouble_of([running]) is None
