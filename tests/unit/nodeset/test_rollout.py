@@ -62,6 +62,12 @@ def test_an_unready_worker_of_an_earlier_revision_uses_the_budget(ill: dict[str,
     assert nodes_of(of, Drain) == []
 
 
+def test_an_unready_worker_of_an_earlier_revision_uses_the_budget_while_slurm_shows_it_idle() -> None:
+    unready = pods(3, rev="middle", ready=False)
+    of = world(updating(), *pods(0, 1, 2, rev="old"), *unready, slurm=known(*records(0, 1, 2, 3)))
+    assert nodes_of(of, Drain) == ["gpu-3"]
+
+
 def test_workers_that_slurm_does_not_use_leave_the_rest_of_the_budget() -> None:
     """Two may be away and one is: one more goes."""
     wanted = updating(2)

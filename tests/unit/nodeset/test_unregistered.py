@@ -59,6 +59,15 @@ def test_nothing_is_reported_or_written_again_once_it_was() -> None:
     assert decide(later).after is not None
 
 
+def test_a_worker_without_a_record_is_not_ready_from_the_first_moment() -> None:
+    wanted = nodeset(2)
+    of = world(wanted, *pods(0, 1, rev=revision(wanted)), slurm=known(*records(1)))
+    ready = condition(of, "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "NotRegistered")
+    assert "gpu-0 to register with Slurm" in ready["message"]
+    assert condition(of, "Progressing")["status"] == "True"
+
+
 @pytest.mark.parametrize("ago", [0.0, GRACE_SECONDS - 1])
 def test_a_worker_has_a_while_to_register(ago: float) -> None:
     """Also one that has just lost its record: it may be restarting."""
