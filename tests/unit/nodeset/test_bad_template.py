@@ -14,6 +14,7 @@ from tests.unit.nodeset.make import known, node, nodeset, pod, record, revision,
 from tests.unit.nodeset.plans import BUSY, condition, created, deleted, events, nodes_of, pods, records, told
 
 NO_IMAGE = {"spec": {"containers": [{"name": "exporter"}]}}
+SCRATCH: dict[str, Any] = {"metadata": {"name": "scratch"}, "spec": {}}
 
 
 def affinity(**expression: Any) -> dict[str, Any]:
@@ -39,6 +40,8 @@ BAD_TEMPLATES = [
     {"slurmd": {"image": "slurmd", "env": ["A=B"]}},
     {"template": {"spec": {"volumes": "none"}}},
     {"volumeClaimTemplates": [{"spec": {}}]},
+    {"volumeClaimTemplates": [{"metadata": {"name": "scratch", "labels": ["fast"]}, "spec": {}}]},
+    {"volumeClaimTemplates": [SCRATCH], "template": {"spec": {"volumes": [{"emptyDir": {}}]}}},
 ]
 
 
