@@ -100,7 +100,8 @@ def test_workers_that_are_registered_or_going_or_not_started_are_not_reported() 
     wanted = nodeset(2, status=not_ready(9999))
     rev = revision(wanted)
     fine = world(wanted, *pods(0, 1, rev=rev), slurm=known(*records(0, 1)))
-    going = world(nodeset(0, status=told("gpu-[0-1]")), *pods(0, 1, rev=rev), slurm=known())
+    leaving = NodeSetStatus(drains=told("gpu-[0-1]").drains, conditions=wanted.status.conditions)
+    going = world(nodeset(0, status=leaving), *pods(0, 1, rev=rev), slurm=known())
     new = world(wanted, *pods(0, 1, rev=rev, phase="Pending", ready=None), slurm=known())
     for of in (fine, going, new):
         assert condition(of, "Degraded")["reason"] != REASON
