@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from slurm_operator.nodeset import decide
 from tests.simulation.control_plane import World, example, keys, until, world
 
 HERE = "slurm"
@@ -48,10 +49,15 @@ async def test_a_claim_that_was_deleted_is_made_again_with_the_next_worker_of_th
 async def test_the_claim_of_a_pod_that_waits_for_a_node_is_made_again(
     here: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kubernetes keeps the claims of placed pods only: a pod that has no node yet would wait for its claim for ever."""
+    """Kubernetes keeps the claims of placed pods only: a pod that has no node yet would wait for its claim for ever.
+
+    No other change and no timer begins a pass.
+    """
     monkeypatch.setattr(World, "_run_pod", lambda _self, _pod: None)
-    async with here.operator():
+    monkeypatch.setattr(decide, "WAITING_SECONDS", 0.2)
+    async with here.operator() as running:
         await until(lambda: here.find("Pod", "small-0", HERE))
+        await running.quiet(1.0)
         before = here.uid("PersistentVolumeClaim", "scratch-small-0", HERE)
         here.delete("PersistentVolumeClaim", "scratch-small-0", HERE)
         await until(lambda: here.uid("PersistentVolumeClaim", "scratch-small-0", HERE) not in ("", before))

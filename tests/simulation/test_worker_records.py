@@ -70,9 +70,12 @@ async def test_workers_whose_records_vanish_are_reported_and_stay(here: World, m
         assert uids(here) == pods
 
 
-async def test_an_orphaned_revision_is_adopted(here: World) -> None:
+async def test_an_orphaned_revision_is_adopted(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, on a quiet cluster: no other change and no timer begins a pass."""
+    monkeypatch.setattr(decide, "WAITING_SECONDS", 0.2)
     async with here.operator() as running:
         await until(lambda: here.ready("NodeSet", "small", HERE))
+        await running.quiet(1.0)
         (revision,) = here.all("ControllerRevision", HERE)
         (before,) = revision["metadata"]["ownerReferences"]
         name = revision["metadata"]["name"]

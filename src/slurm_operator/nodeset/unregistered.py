@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from slurm_operator.api import names
 from slurm_operator.nodeset.choose import Choice
 from slurm_operator.nodeset.evidence import says_busy, slurmd_has_run, slurmd_started
-from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World, asking
+from slurm_operator.nodeset.world import FRESH_SECONDS, Worker, World
 from slurm_operator.runtime.times import seconds_of
 from slurm_operator.runtime.trouble import Trouble
 from slurm_operator.slurm.hostlist import compress
@@ -35,10 +35,6 @@ def unregistered(world: World) -> list[Worker]:
 
 def not_registered(world: World, choice: Choice) -> Trouble | None:
     """Say which workers Slurm has had no record of for too long, why that may be, and what helps."""
-    before = world.nodeset.status.condition(names.CONDITION_DEGRADED)
-    reason = names.EVENT_SLURM_NODE_NOT_REGISTERED
-    if before is not None and before.status == "True" and before.reason == reason and asking(world) > 0:
-        return Trouble(reason, before.message)
     absent = _since_unready(world)
     overdue = [
         worker
@@ -49,7 +45,7 @@ def not_registered(world: World, choice: Choice) -> Trouble | None:
     marked, others = _split(overdue, lambda worker: says_busy(worker.pod))
     renamed, plain = _split(others, lambda worker: bool(world.registered_at(worker.pod)))
     said = [*_forgotten(marked), *_renamed(world, renamed), *_deleted(plain)]
-    return Trouble(reason, "; ".join(said)) if said else None
+    return Trouble(names.EVENT_SLURM_NODE_NOT_REGISTERED, "; ".join(said)) if said else None
 
 
 def _since_unready(world: World) -> float:

@@ -7,6 +7,8 @@ import pytest
 
 from slurm_operator.controller import partitions
 from slurm_operator.controller.decide import CLOSING_SECONDS, WAITING_SECONDS, decide
+from slurm_operator.controller.delivery import Deliveries
+from slurm_operator.controller.observe import Observer
 from slurm_operator.controller.partitions import (
     UNPROVEN,
     ClosedPartitions,
@@ -18,6 +20,11 @@ from slurm_operator.controller.partitions import (
     told,
 )
 from slurm_operator.desired.config import ControllerFacts
+from slurm_operator.kube.client import Client
+from slurm_operator.kube.config import KubeConfig
+from slurm_operator.runtime.caches import Caches
+from slurm_operator.runtime.references import References
+from slurm_operator.runtime.uncreated import Refusals as RefusedPods
 from slurm_operator.slurm.client import SlurmClient
 from slurm_operator.slurm.conf.writer import NodeGroup
 from slurm_operator.slurm.jobs import JobList, JobListBuilder
@@ -276,6 +283,23 @@ async def test_a_partition_that_was_wanted_again_is_asked_for_anew() -> None:
         closed = ClosedPartitions(cast("SlurmViews", Views(client)), clock)
         await closed.look(CLUSTER, ("small",))
         assert closed.closed_at(CLUSTER, ()) == {}
+        assert closed.closed_at(CLUSTER, ("small",)) == {}
+
+
+async def test_a_cluster_that_is_created_again_is_asked_anew() -> None:
+    clock = FakeClock()
+    slurm = FakeSlurm(clock.now)
+    slurm.partitions = {"small": "DRAIN"}
+    async with (
+        FakeSlurmrestd(slurm) as restd,
+        SlurmClient(restd.url, slurm.key, clock) as client,
+        Client(KubeConfig("http://127.0.0.1:1")) as kube,
+    ):
+        closed, caches = ClosedPartitions(cast("SlurmViews", Views(client)), clock), Caches(kube)
+        await closed.look(CLUSTER, ("small",))
+        refused, views = RefusedPods(clock), SlurmViews(clock)
+        see = Observer(caches, References(caches), views, closed, Deliveries(), refused, clock, domain="", shared={})
+        assert see(CLUSTER, ()) is None
         assert closed.closed_at(CLUSTER, ("small",)) == {}
 
 

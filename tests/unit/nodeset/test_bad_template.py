@@ -14,6 +14,7 @@ from tests.unit.nodeset.make import known, node, nodeset, pod, record, revision,
 from tests.unit.nodeset.plans import BUSY, condition, created, deleted, events, nodes_of, pods, records, told
 
 NO_IMAGE = {"spec": {"containers": [{"name": "exporter"}]}}
+SCRATCH: dict[str, Any] = {"metadata": {"name": "scratch"}, "spec": {}}
 
 
 def affinity(**expression: Any) -> dict[str, Any]:
@@ -39,6 +40,8 @@ BAD_TEMPLATES = [
     {"slurmd": {"image": "slurmd", "env": ["A=B"]}},
     {"template": {"spec": {"volumes": "none"}}},
     {"volumeClaimTemplates": [{"spec": {}}]},
+    {"volumeClaimTemplates": [{"metadata": {"name": "scratch", "labels": ["fast"]}, "spec": {}}]},
+    {"volumeClaimTemplates": [SCRATCH], "template": {"spec": {"volumes": [{"emptyDir": {}}]}}},
 ]
 
 
@@ -79,6 +82,21 @@ def test_an_update_to_a_template_that_cannot_be_built_takes_no_worker_away(chang
     of = world(nodeset(4, **change), *pods(0, 1, 2, rev="old"), ill, slurm=known(*records(0, 1, 2, 3)))
     assert nodes_of(of, Drain) == deleted(of) == []
     assert condition(of, names.CONDITION_DEGRADED)["reason"] == "InvalidTemplate"
+
+
+@pytest.mark.parametrize(("template", "gone"), [({}, ["gpu-0"]), (NO_IMAGE, [])])
+def test_a_worker_that_lost_its_record_to_us_stays_while_it_would_have_no_successor(
+    template: Mapping[str, Any], gone: list[str]
+) -> None:
+    """It was being scaled in and is wanted again; with a good template it is replaced."""
+    wanted = nodeset(1, status=told("gpu-0"), template=template)
+    assert deleted(world(wanted, *pods(0, rev=revision(wanted)), slurm=known())) == gone
+
+
+def test_a_nodeset_is_not_ready_while_workers_that_a_person_replaces_would_have_no_successor() -> None:
+    wanted = nodeset(1, updateStrategy={"type": "OnDelete"}, template=NO_IMAGE)
+    found = condition(world(wanted, *pods(0, rev="old"), slurm=known(*records(0))), names.CONDITION_READY)
+    assert (found["status"], found["reason"]) == ("False", "InvalidTemplate")
 
 
 def daemons(template: Mapping[str, Any], *, cordoned: bool = False) -> World:

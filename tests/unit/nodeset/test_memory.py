@@ -1,4 +1,4 @@
-"""What is remembered between two passes: failures for the back-off, and no longer than they count."""
+"""What is remembered between two passes: failures, places and refused records, and no longer than they count."""
 
 import msgspec
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from slurm_operator.kube.kinds import Pod
 from slurm_operator.nodeset.decide import RETRY_LONGEST
-from slurm_operator.nodeset.hands import FAILURE_SECONDS, STABLE_SECONDS, Memory
+from slurm_operator.nodeset.hands import DEPARTED_SECONDS, FAILURE_SECONDS, STABLE_SECONDS, Memory
 from tests.unit.nodeset.make import NOW, at, pod
 
 
@@ -60,3 +60,20 @@ def test_a_failure_is_remembered_while_it_counts() -> None:
         ended(2), status=msgspec.structs.replace(ended(2).status, start_time=at(RETRY_LONGEST))
     )
     assert memory.note_failures([short], later)["gpu-0"].count == 2
+
+
+def test_the_place_of_a_pod_that_is_gone_is_forgotten_in_time() -> None:
+    memory = Memory()
+    here, gone = pod("gpu-0", ip="10.0.0.1"), pod("gpu-1", ip="10.0.0.2")
+    memory.note_places((here, gone), lambda node: True, NOW)
+    for seconds in (0.0, 0.5, 0.99):
+        assert memory.note_places((here,), lambda node: True, NOW + seconds * DEPARTED_SECONDS) == {"10.0.0.2"}
+    assert memory.note_places((here,), lambda node: True, NOW + DEPARTED_SECONDS) == frozenset()
+    assert (set(memory.places), memory.departed, memory.ended) == ({"uid-gpu-0"}, {}, {})
+
+
+def test_a_record_that_could_not_be_deleted_is_forgotten_in_time() -> None:
+    memory = Memory(kept={"gpu-0": NOW + 60})
+    assert memory.kept_records(NOW) == {"gpu-0"}
+    assert memory.kept_records(NOW + 60) == frozenset()
+    assert memory.kept == {}

@@ -236,3 +236,11 @@ def test_a_new_nodeset_adopts_the_revisions_that_were_left() -> None:
     (adopted,) = [action for action in planned(of, Patch) if action.resource.kind == "ControllerRevision"]
     assert adopted.patch["metadata"]["ownerReferences"][0]["uid"] == NODESET_UID
     assert [action for action in planned(of, Create) if action.resource.kind == "ControllerRevision"] == []
+
+
+def test_the_first_revision_of_a_new_nodeset_is_newer_than_those_that_were_left() -> None:
+    labels = {names.LABEL_REVISION_HASH: "earlier"}
+    loose = ControllerRevision(metadata=ObjectMeta(name="gpu-1", namespace="slurm", uid="r", labels=labels), revision=4)
+    of = world(nodeset(1), ownership=Ownership(BUDGET_UID, Fate.KEPT, (loose,)))
+    (made,) = [action.manifest for action in planned(of, Create) if action.resource.kind == "ControllerRevision"]
+    assert made["revision"] == 5

@@ -28,8 +28,9 @@ from tests.fakes import slurmrestd as fake
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.clock import FakeClock
 from tests.fakes.slurmrestd import FakeSlurm, FakeTransport
+from tests.simulation.sizes import grown, sizes
 from tests.unit.nodeset.make import at, known, nodeset, record, revision, world
-from tests.unit.nodeset.plans import BUSY, pods, records
+from tests.unit.nodeset.plans import BUSY, OURS, pods, records, told
 
 KEY, CLUSTER = ("slurm", "gpu"), ("slurm", "slurm")
 
@@ -158,3 +159,25 @@ async def test_the_nodes_of_a_deleted_nodeset_are_not_read_any_more(successor: b
         assert view.watched == frozenset()
         assert (reconcile.rested(KEY) == float("inf")) is not successor
     await views.close()
+
+
+async def test_nothing_is_remembered_of_a_nodeset_that_is_gone() -> None:
+    """Not even of one that has just waited for a job, which its report names."""
+    wanted, slurm = nodeset(0, status=told("gpu-0")), FakeSlurm(SystemClock().now)
+    slurm.add_nodes("gpu-0")
+    slurm.start_job(7, "gpu-0")
+    busy = known(*records(0, state=(*BUSY, "DRAIN"), reason=OURS))
+    late = world(wanted, *pods(0, rev=revision(wanted)), slurm=busy, report_waiting_after=0.0)
+
+    def remembered() -> dict[str, int]:
+        return {way: size for way, size in sizes(reconcile).items() if "_kube" not in way and "_views" not in way}
+
+    async with asking(late, slurm) as reconcile:
+        before = remembered()
+        await reconcile(KEY)
+        found = " ".join(grown(before, remembered()))
+        assert all(part in found for part in ("_memories", "_details", "_ended", "_watching"))
+        reconcile._growing.add(KEY)  # as if its last pass had been cut short while it made a crowd
+        cast("Sight", reconcile._observe).found = None
+        await reconcile(KEY)
+        assert grown(before, remembered()) == {}

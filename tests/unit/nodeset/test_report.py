@@ -198,6 +198,16 @@ def test_a_rejected_worker_stays_reported_through_restart_and_outage() -> None:
     assert events(lost) == events(replace(taken_up(lost), slurm=known(REJECTED))) == []
 
 
+def test_a_new_process_repeats_nothing_that_kubernetes_shows_to_be_over() -> None:
+    wanted = nodeset(2)
+    both = pods(0, 1, rev=revision(wanted))
+    short = world(wanted, both[0], slurm=known(*records(0)))
+    assert condition(short, "Ready")["reason"] == "WorkersMissing"
+    complete = replace(taken_up(short), pods=both, slurm=Unknown(NOW - 1, "not read yet"))
+    told = condition(complete, "Ready")
+    assert (told["status"], told["reason"]) == ("Unknown", "SlurmUnknown")
+
+
 @pytest.mark.parametrize("lost", [Unknown(NOW - 11, "not read yet"), UNREACHED])
 def test_after_the_time_to_answer_a_new_process_says_that_it_does_not_know(lost: Unknown) -> None:
     assert states(replace(settled(), slurm=lost))["Ready"] == "Unknown"

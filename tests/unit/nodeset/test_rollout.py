@@ -15,7 +15,7 @@ from slurm_operator.runtime.actions import ApplyStatus
 from slurm_operator.slurm.known import Unknown
 from slurm_operator.slurm.model import Node as SlurmNode
 from tests.unit.nodeset.make import NOW, known, node, nodeset, pod, record, revision, world
-from tests.unit.nodeset.plans import deleted, nodes_of, planned, pods, records, told
+from tests.unit.nodeset.plans import condition, deleted, nodes_of, planned, pods, records, told
 
 MODE = "slurm-operator: NodeSet slurm/gpu changed its scaling mode"
 BAD_RECORDS = {
@@ -60,6 +60,12 @@ def test_an_unready_worker_of_an_earlier_revision_uses_the_budget(ill: dict[str,
     between = pod("gpu-3", revision="middle", **{"ip": "10.0.0.3", "node": "k8s-3", **ill})
     of = world(updating(), *pods(0, 1, 2, rev="old"), between, slurm=known(*records(0, 1, 2)))
     assert nodes_of(of, Drain) == []
+
+
+def test_an_unready_worker_of_an_earlier_revision_uses_the_budget_while_slurm_shows_it_idle() -> None:
+    unready = pods(3, rev="middle", ready=False)
+    of = world(updating(), *pods(0, 1, 2, rev="old"), *unready, slurm=known(*records(0, 1, 2, 3)))
+    assert nodes_of(of, Drain) == ["gpu-3"]
 
 
 def test_workers_that_slurm_does_not_use_leave_the_rest_of_the_budget() -> None:
@@ -108,6 +114,14 @@ def test_an_old_view_of_slurm_chooses_no_further_worker() -> None:
     of = world(updating(), *pods(0, 1, 2, 3, rev="old"), slurm=known(*records(0, 1, 2, 3), age=90))
     assert nodes_of(of, Drain) == []
     assert decide(of).after == NAMED_SECONDS
+
+
+def test_a_worker_whose_record_we_have_just_deleted_for_the_update_stays_chosen() -> None:
+    """No read has confirmed the deletion yet: its pod stays, and no other worker takes its turn."""
+    seen = known(*records(0, 1, 2), pending=["gpu-3"])
+    of = world(updating(status=told("gpu-3", "update")), *pods(0, 1, 2, 3, rev="old"), slurm=seen)
+    assert nodes_of(of, Drain) == deleted(of) == []
+    assert "Slurm to say what runs on gpu-3" in condition(of, "Progressing")["message"]
 
 
 # Change of the scaling mode

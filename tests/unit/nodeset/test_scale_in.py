@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from slurm_operator.api import names
 from slurm_operator.api.nodeset import Drain as Recorded
 from slurm_operator.api.nodeset import NodeSetStatus
 from slurm_operator.nodeset import world as module
 from slurm_operator.nodeset.choose import choose
 from slurm_operator.nodeset.decide import decide
 from slurm_operator.nodeset.slurm_actions import Drain, Forget, RemoveDrained, Undrain
-from slurm_operator.runtime.actions import ApplyStatus
+from slurm_operator.runtime.actions import Apply, ApplyStatus
 from slurm_operator.runtime.plan import InOrder
 from slurm_operator.slurm.known import Unknown
 from tests.unit.nodeset.make import NOW, at, known, node, nodeset, pod, record, revision, world
@@ -189,3 +190,12 @@ def test_causes_are_read_once_however_many_workers_there_are(monkeypatch: pytest
     of = replace(world(wanted), nodes={f"n{number}": node(f"n{number}") for number in range(40)})
     choose(of, revision(wanted))
     assert len(reads) == len(left)
+
+
+@pytest.mark.parametrize(("replicas", "claims"), [(1, ["scratch-gpu-0"]), (0, [])])
+def test_a_deleted_claim_is_not_made_again_for_a_pod_that_leaves(replicas: int, claims: list[str]) -> None:
+    wanted = nodeset(replicas, volumeClaimTemplates=[{"metadata": {"name": "scratch"}, "spec": {}}])
+    rev, index = revision(wanted), {names.LABEL_POD_INDEX: "0"}
+    waits = pod("gpu-0", node="", phase="Pending", ready=None, ip="", revision=rev, labels=index)
+    applied = [action.manifest["metadata"]["name"] for action in planned(world(wanted, waits), Apply)]
+    assert applied == claims

@@ -59,6 +59,15 @@ def test_nothing_is_reported_or_written_again_once_it_was() -> None:
     assert decide(later).after is not None
 
 
+def test_a_worker_without_a_record_is_not_ready_from_the_first_moment() -> None:
+    wanted = nodeset(2)
+    of = world(wanted, *pods(0, 1, rev=revision(wanted)), slurm=known(*records(1)))
+    ready = condition(of, "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "NotRegistered")
+    assert "gpu-0 to register with Slurm" in ready["message"]
+    assert condition(of, "Progressing")["status"] == "True"
+
+
 @pytest.mark.parametrize("ago", [0.0, GRACE_SECONDS - 1])
 def test_a_worker_has_a_while_to_register(ago: float) -> None:
     """Also one that has just lost its record: it may be restarting."""
@@ -91,7 +100,8 @@ def test_workers_that_are_registered_or_going_or_not_started_are_not_reported() 
     wanted = nodeset(2, status=not_ready(9999))
     rev = revision(wanted)
     fine = world(wanted, *pods(0, 1, rev=rev), slurm=known(*records(0, 1)))
-    going = world(nodeset(0, status=told("gpu-[0-1]")), *pods(0, 1, rev=rev), slurm=known())
+    leaving = NodeSetStatus(drains=told("gpu-[0-1]").drains, conditions=wanted.status.conditions)
+    going = world(nodeset(0, status=leaving), *pods(0, 1, rev=rev), slurm=known())
     new = world(wanted, *pods(0, 1, rev=rev, phase="Pending", ready=None), slurm=known())
     for of in (fine, going, new):
         assert condition(of, "Degraded")["reason"] != REASON

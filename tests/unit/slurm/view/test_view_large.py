@@ -113,6 +113,16 @@ async def test_a_watched_node_that_goes_is_told(large: Watched) -> None:
     assert large.seen("w-5").node is None
 
 
+async def test_a_watched_node_that_an_empty_slurmctld_lacks_is_not_told_as_gone(large: Watched) -> None:
+    """It may have lost its state, which only a list shows."""
+    large.view.watch_nodes("a", ["w-5"])
+    await asyncio.sleep(2)
+    large.changes.clear()
+    large.slurm.restart(empty=True)
+    await large.until(lambda state: not isinstance(state, Known))
+    assert not any("w-5" in change.names for change in large.changes)
+
+
 @pytest.mark.parametrize(
     ("seconds", "size", "period"),
     [

@@ -76,6 +76,16 @@ async def test_a_last_look_that_finds_no_record_is_news(cluster: Watched) -> Non
     assert cluster.known.nodes == {}
 
 
+async def test_the_list_after_a_look_that_finds_no_record_is_asked_for_again_if_it_fails(cluster: Watched) -> None:
+    lists = replace(fake.refuse(500), only=lambda call: call == "GET nodes/")
+    cluster.slurm.delete_nodes(ALL)
+    with cluster.slurm.failing(lists):
+        await cluster.view.look(ALL)
+        await cluster.until(lambda state: not isinstance(state, Known))
+    await cluster.until(lambda state: isinstance(state, Known), within=15)
+    assert cluster.known.nodes == {}
+
+
 async def test_the_last_records_are_missed_in_time_without_a_look(cluster: Watched) -> None:
     """Once in a while a list that costs little is read whole."""
     cluster.slurm.delete_nodes(ALL)
