@@ -8,10 +8,9 @@ import asyncio
 import json
 import os
 import signal
-import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,8 +44,6 @@ PERIOD_SECONDS = 2.5
 """From one new NodeSet to the next: 720 in half an hour."""
 REST_SECONDS = 20.0
 """Seconds after which connections of the Kubernetes client that are not needed any more are closed."""
-SAMPLES, SAMPLE_SECONDS = 5, 2.0
-"""Measurements at rest, and the seconds between them: a watch that is just opened again changes one of them."""
 JOBS_EACH = 10
 JOB_SECONDS = 0.15
 POOL = "soak"
@@ -58,29 +55,17 @@ class Size:
 
     resident_mb: float
     files: int
-    """Open files but for idle connections."""
     tasks: int
     remembered: dict[str, int]
 
     def growth_of(self, before: "Size") -> dict[str, tuple[int, int]]:
         keys = {**before.remembered, **self.remembered}
-        pairs = {key: (before.count(key), self.count(key)) for key in keys}
+        pairs = {key: (before.remembered.get(key, 0), self.remembered.get(key, 0)) for key in keys}
         return {key: pair for key, pair in pairs.items() if pair[0] != pair[1] and key != POOL_OF_CONNECTIONS}
 
-    @classmethod
-    def typical(cls, samples: "list[Size]") -> "Size":
-        """Return the median of each number."""
-
-        def middle(of: Callable[[Size], int]) -> int:
-            return statistics.median_low(of(sample) for sample in samples)
-
-        keys = sorted({key for sample in samples for key in sample.remembered})
-        counts = {key: middle(partial(Size.count, key=key)) for key in keys}
-        resident = statistics.median_low(sample.resident_mb for sample in samples)
-        return cls(resident, middle(lambda sample: sample.files), middle(lambda sample: sample.tasks), counts)
-
-    def count(self, key: str) -> int:
-        return self.remembered.get(key, 0)
+    @property
+    def files_in_use(self) -> int:
+        return self.files - self.remembered.get(POOL_OF_CONNECTIONS, 0)
 
 
 class Operator:
@@ -130,8 +115,7 @@ class Operator:
 
         await until(told)
         found = json.loads(self._told.read_text())
-        remembered = found["remembered"]
-        return Size(resident, files - remembered.get(POOL_OF_CONNECTIONS, 0), found["tasks"], remembered)
+        return Size(resident, files, found["tasks"], found["remembered"])
 
 
 @dataclass
@@ -230,11 +214,7 @@ async def _at_rest(here: Place, operator: Operator) -> Size:
     """Measure when nothing of a NodeSet is left and the operator has had time to notice."""
     await until(partial(_empty, here))
     await asyncio.sleep(REST_SECONDS)
-    samples = []
-    for _ in range(SAMPLES):
-        await asyncio.sleep(SAMPLE_SECONDS)
-        samples.append(await operator.size())
-    return Size.typical(samples)
+    return await operator.size()
 
 
 @pytest.fixture(scope="module")
@@ -263,5 +243,5 @@ async def test_half_an_hour_of_nodesets_and_jobs_leaves_nothing_behind(
     print(f"{churn.made} NodeSets, {churn.jobs} jobs: {warm.resident_mb:.1f} MB, then {last.resident_mb:.1f} MB")
     assert (churn.made >= NODESETS, churn.jobs >= JOBS) == (True, True), (churn.made, churn.jobs)
     assert last.growth_of(warm) == {}
-    assert (last.tasks, last.files) == (warm.tasks, warm.files)
+    assert (last.tasks, last.files_in_use) == (warm.tasks, warm.files_in_use)
     assert last.resident_mb <= warm.resident_mb + GROWTH_MB
