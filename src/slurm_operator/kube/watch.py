@@ -172,7 +172,7 @@ class LineSplitter:
         self._open.append(head)
         for part in rest:
             line = b"".join(self._open)
-            self._open = [part]
+            self._open = [part] if part else []
             if line:
                 yield line
 
