@@ -182,7 +182,7 @@ def _may_be_forgotten(node: Node) -> bool:
 class Release:
     """Let a deleted NodeSet go, unless a last look finds the record of a worker that had none.
 
-    A registration that was under way when the record was deleted makes it again; nobody would delete it any more.
+    A registration that was under way when the record was deleted makes it again, and no NodeSet is left to delete it.
     """
 
     nodeset: Patch
