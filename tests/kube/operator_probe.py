@@ -1,4 +1,4 @@
-"""`slurm-operator` that tells, on SIGUSR1, how many tasks it has and how much each of its objects remembers.
+"""`slurm-operator` that tells, on SIGUSR1, how many tasks and files it has and how much each of its objects remembers.
 
     python -m tests.kube.operator_probe FILE run --kubeconfig=... ...
 
@@ -11,12 +11,16 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from slurm_operator.cli import main
+from slurm_operator.slurm.transport import HttpTransport
 
 _HOLDERS = (dict, set, list, deque)
 
@@ -26,11 +30,11 @@ def remembered() -> dict[str, int]:
     found: Counter[str] = Counter()
     for obj in gc.get_objects():
         kind = type(obj)
-        module = kind.__module__
+        module = str(kind.__module__)  # a descriptor for some types of libraries
         if module.startswith("slurm_operator.") and not module.startswith("slurm_operator.api."):  # values of users
             for attribute, held in _attributes(obj):
                 if isinstance(held, _HOLDERS):
-                    found[f"{kind.__module__.removeprefix('slurm_operator.')}.{kind.__name__}.{attribute}"] += len(held)
+                    found[f"{module.removeprefix('slurm_operator.')}.{kind.__name__}.{attribute}"] += len(held)
     return dict(sorted(found.items()))
 
 
@@ -40,14 +44,27 @@ def _attributes(obj: Any) -> Iterator[tuple[str, Any]]:
         yield name, getattr(obj, name, None)
 
 
+def files_in_use() -> int:
+    """Open files but for idle connections: how many of those there are depends on the last half minute."""
+    connectors = [obj for obj in gc.get_objects() if isinstance(obj, aiohttp.BaseConnector)]
+    idle = sum(len(connections) for connector in connectors for connections in connector._conns.values())
+    pools = [obj for obj in gc.get_objects() if isinstance(obj, HttpTransport)]
+    return len(list(Path("/proc/self/fd").iterdir())) - idle - sum(len(pool._idle) for pool in pools)
+
+
 def tell(file: Path) -> None:
     if os.fork():
         return
     try:
+        gc.unfreeze()  # what existed when the operator began to work is hidden from get_objects
         tasks = Counter(task.get_name().rsplit("-", 1)[0] for task in asyncio.tasks._all_tasks if not task.done())  # type: ignore[attr-defined] # of all loops
         written = file.with_suffix(".new")
-        written.write_text(json.dumps({"tasks": tasks.total(), "by name": tasks, "remembered": remembered()}))
+        found = {"tasks": tasks.total(), "files": files_in_use(), "by name": tasks, "remembered": remembered()}
+        written.write_text(json.dumps(found))
         written.rename(file)
+    except BaseException:
+        traceback.print_exc()
+        raise
     finally:
         os._exit(0)
 
